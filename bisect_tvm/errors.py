@@ -1,0 +1,25 @@
+"""Errors that a user can act on.
+
+Each message is one sentence or two: what was wrong, where, and what to do. The command line prints the message alone and exits with
+status 2; the traceback is shown with ``--debug``.
+"""
+
+
+class BisectError(Exception):
+    """Base of every error that `bisect_tvm` raises on purpose."""
+
+
+class InputError(BisectError):
+    """What the user passed in cannot be used: model, inputs, SPEC, target, converter map or output folder."""
+
+
+class CaptureError(BisectError):
+    """`torch.export` could not capture the model."""
+
+
+class ReportError(BisectError):
+    """A saved report cannot be read: damaged, truncated or of another version."""
+
+
+class UnsupportedVersionError(BisectError):
+    """An interface of torch or TVM that this project relies on is not there."""

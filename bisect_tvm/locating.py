@@ -1,0 +1,103 @@
+"""`locate`: the whole flow on one page (design: section 3).
+
+model, inputs -> capture -> hierarchy -> reference -> search(probe) -> report
+"""
+
+import time
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from typing import Any
+
+import torch
+
+from bisect_tvm.assemble import assemble
+from bisect_tvm.errors import InputError
+from bisect_tvm.lowering.build import Builder, parse_target
+from bisect_tvm.lowering.environment import tvm_environment
+from bisect_tvm.model.capture import Program, capture
+from bisect_tvm.model.hierarchy import component_tree
+from bisect_tvm.model.reference import run_reference
+from bisect_tvm.model.untouched import untouched
+from bisect_tvm.probe import Probe
+from bisect_tvm.report.report import Report
+from bisect_tvm.search.walk import walk
+
+
+def locate(
+    model: torch.nn.Module | torch.export.ExportedProgram,
+    inputs: Any,
+    *,
+    kwargs: Mapping[str, Any] | None = None,
+    convert_map: Mapping[str, Callable[..., Any]] | None = None,
+    decompose: bool = True,
+    target: Any = "llvm",
+    exhaustive: bool = False,
+    progress: Callable[[str], None] | None = None,
+) -> Report:
+    """Say which part of `model` TVM computes differently from PyTorch, how sure that is, and where it stands in the source.
+
+    The model is exported, imported and built as usual, then once more in double precision, where rounding is 1e-16 and a wrong
+    formula is not. If either deviates by more than rounding explains, all operators are built side by side, each fed with PyTorch's own
+    values, so that those which are wrong stand out whatever the others do.
+
+    Args:
+        model: a module in evaluation mode, or an exported program. It is left exactly as it was, also when this fails.
+        inputs: a tensor, a tuple of positional arguments, or a dict of keyword arguments; tensors may sit in nested tuples, lists,
+            dicts and dataclasses.
+        kwargs: further keyword arguments of the model.
+        convert_map: TVM's `custom_convert_map`, passed on untouched.
+        decompose: run PyTorch's decompositions before the import, as TVM does by default (`run_ep_decomposition`).
+        target: TVM target: a string, a dict or a `tvm.target.Target`.
+        exhaustive: measure every operator and submodule even if the model as a whole agrees.
+        progress: called with one short line as each step begins.
+
+    Returns:
+        A `Report`: print it, save it, or read its `culprits`.
+
+    Raises:
+        InputError: an argument cannot be used; the message says which and why.
+        CaptureError: `torch.export` cannot capture the model.
+    """
+    say = progress or (lambda line: None)
+    seconds: dict[str, float] = {}
+    with untouched():
+        parsed = parse_target(target)
+        builder = Builder(parsed)
+        say("exporting the model")
+        with _timed(seconds, "capture"):
+            program = capture(model, inputs, kwargs, decompose=decompose)
+            _require_known_operators(program, convert_map)
+        with _timed(seconds, "hierarchy"):
+            tree = component_tree(program)
+        say("running PyTorch in float64")
+        with _timed(seconds, "reference"):
+            reference = run_reference(program)
+        probe = Probe(program, tree, reference, builder, convert_map, say, seconds)
+        found = walk(tree, probe, exhaustive=exhaustive)
+    options = {
+        "decompose": str(decompose),
+        "convert_map": ", ".join(sorted(convert_map or {})) or "none",
+        "exhaustive": str(exhaustive),
+    }
+    environment = {**tvm_environment(parsed), **options}
+    return assemble(tree, found, environment=environment, builds=builder.builds, seconds=seconds)
+
+
+def _require_known_operators(program: Program, convert_map: Mapping[str, Callable[..., Any]] | None) -> None:
+    there = {n.target.__name__ for n in program.nodes.values() if n.op == "call_function" and hasattr(n.target, "__name__")}
+    for key, converter in (convert_map or {}).items():
+        if key not in there:
+            raise InputError(
+                f"convert_map has {key!r}, but no operator of that name is in the graph; there are {', '.join(sorted(there))}."
+            )
+        if not callable(converter):
+            raise InputError(f"convert_map[{key!r}] must be a function (node, importer) -> relax.Var.")
+
+
+@contextmanager
+def _timed(seconds: dict[str, float], step: str) -> Iterator[None]:
+    start = time.perf_counter()
+    try:
+        yield
+    finally:
+        seconds[step] = seconds.get(step, 0.0) + time.perf_counter() - start

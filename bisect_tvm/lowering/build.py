@@ -1,0 +1,120 @@
+"""Steps 4d and 4e: from Relax functions to numbers."""
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+import tvm
+from numpy.typing import NDArray
+from tvm import IRModule, relax
+
+from bisect_tvm.errors import InputError
+from bisect_tvm.lowering.importer import reason_of
+
+Functions = dict[Any, Any]
+"""Relax functions and TIR kernels by global variable."""
+
+
+class BuildFailed(Exception):
+    """TVM could not lower or compile; the message is its reason."""
+
+
+class RunFailed(Exception):
+    """TVM compiled the function but could not run it; the message is its reason."""
+
+
+def parse_target(target: Any) -> tvm.target.Target:
+    """Make TVM's target of what the user gave (a string, a dict or a target), and see that it can run on this machine.
+
+    Raises:
+        InputError: TVM does not know the target, or has no device for it here.
+    """
+    try:
+        parsed = target if isinstance(target, tvm.target.Target) else tvm.target.Target(target)
+        device = device_of(parsed)
+    except Exception as error:
+        raise InputError(f"TVM does not know the target {target!r}: {reason_of(error)}.") from error
+    if not device.exist:
+        raise InputError(f"The target {target!r} needs a {parsed.kind.name} device, and TVM finds none on this machine.")
+    if tvm.get_global_func(f"target.build.{parsed.kind.name}", allow_missing=True) is None:
+        raise InputError(f"This build of TVM cannot compile for the target {target!r}.")
+    return parsed
+
+
+def device_of(target: tvm.target.Target) -> tvm.runtime.Device:
+    """The first device that runs what is compiled for `target`."""
+    on_host = target.get_target_device_type() == tvm.cpu().dlpack_device_type()
+    return tvm.cpu() if on_host else tvm.device(target.kind.name)
+
+
+def legalize(functions: Functions, target: tvm.target.Target) -> Functions:
+    """Lower Relax operators to TIR kernels, as the first passes of TVM's default pipeline do.
+
+    Raises:
+        BuildFailed: an operator has no lowering for its types.
+    """
+    passes = tvm.transform.Sequential(
+        [relax.backend.DispatchSampling(), relax.backend.DispatchSortScan(), relax.transform.LegalizeOps()]
+    )
+    try:
+        with target:
+            module = passes(IRModule(functions))
+    except Exception as error:
+        raise BuildFailed(reason_of(error)) from error
+    return dict(module.functions_items())
+
+
+class Builder:
+    """Compiles for one target and counts how often it did."""
+
+    def __init__(self, target: tvm.target.Target) -> None:
+        self.target = target
+        self.builds = 0
+
+    def build(self, functions: Functions) -> "Executable":
+        """Compile all functions in one build, with TVM's default pipeline.
+
+        Raises:
+            BuildFailed: with TVM's reason.
+        """
+        self.builds += 1
+        try:
+            compiled = tvm.compile(IRModule(functions), target=self.target)
+            device = device_of(self.target)
+            machine = relax.VirtualMachine(compiled, device)
+        except Exception as error:
+            raise BuildFailed(reason_of(error)) from error
+        return Executable(machine, device)
+
+
+class Executable:
+    """A loaded build."""
+
+    def __init__(self, machine: relax.VirtualMachine, device: tvm.runtime.Device) -> None:
+        self._machine = machine
+        self._device = device
+
+    def run(self, function: str, inputs: Sequence[NDArray[np.generic]]) -> list[NDArray[np.generic]]:
+        """Run one function and return its outputs, flat.
+
+        Raises:
+            RunFailed: with TVM's reason.
+        """
+        try:
+            result = self._machine[function](*[tvm.runtime.tensor(array, self._device) for array in inputs])
+            return list(_arrays(result))
+        except Exception as error:
+            raise RunFailed(reason_of(error)) from error
+
+
+def _arrays(result: Any) -> list[NDArray[np.generic]]:
+    if isinstance(result, tvm.runtime.Tensor):
+        return [result.numpy()]
+    if isinstance(result, tvm.ffi.Shape if hasattr(tvm, "ffi") else ()):
+        return [np.array([int(size) for size in result])]
+    return [array for item in result for array in _arrays(item)]
+
+
+def entry_point(functions: Mapping[Any, Any], name: str) -> Any:
+    """The function of that name."""
+    return next(function for variable, function in functions.items() if variable.name_hint == name)

@@ -1,0 +1,152 @@
+"""Step 4: from exported programs to executables that can be run in both precisions.
+
+Every program becomes one function, all functions of a question sit in one module, and the module is built once. Programs that import
+to the same code (the layers of a transformer) share a function. What cannot be imported, lowered or compiled is found by halving and set
+aside with TVM's reason; the rest is built all the same.
+"""
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, TypeVar
+
+import numpy as np
+from numpy.typing import NDArray
+from torch.export import ExportedProgram
+from tvm import relax
+
+from bisect_tvm.lowering.build import Builder, BuildFailed, Executable, Functions, RunFailed, legalize
+from bisect_tvm.lowering.importer import ConvertMap, Imported, ImportFailed, import_program
+from bisect_tvm.lowering.rewrite import Rewriter
+from bisect_tvm.lowering.widen import widen_functions
+
+Arrays = list[NDArray[np.generic]]
+T = TypeVar("T")
+WIDE = "_float64"
+"""Behind the name of a function that was re-typed to float64."""
+
+
+@dataclass(frozen=True)
+class Runnable:
+    """A program that was built: call it in either precision."""
+
+    function: str
+    native: Executable
+    wide: Executable
+
+    def run_native(self, inputs: Arrays) -> Arrays:
+        """Run as imported. Raises `RunFailed`."""
+        return self.native.run(self.function, inputs)
+
+    def run_wide(self, inputs: Arrays) -> Arrays:
+        """Run in float64. Raises `RunFailed`."""
+        return self.wide.run(self.function + WIDE, inputs)
+
+
+@dataclass
+class Workshop:
+    """Imports, widens and builds programs."""
+
+    builder: Builder
+    convert_map: ConvertMap | None
+    timed: Callable[[str], Any]
+    """Context manager that adds to the seconds of a step."""
+    failures: dict[str, str] = field(default_factory=dict)
+    """Why a program could not be imported, lowered or built, by its key."""
+
+    def build_whole(self, exported: ExportedProgram) -> Runnable | str:
+        """Build the whole program twice: as the user would, and widened. Returns the reason where that fails."""
+        try:
+            with self.timed("import"):
+                imported = import_program(exported, self.convert_map)
+            with self.timed("build"):
+                native = self.builder.build(dict(imported.module.functions_items()))
+            functions = _renamed(imported, "main")
+            with self.timed("lower"):
+                lowered = legalize(functions, self.builder.target)
+                wide = widen_functions(lowered, imported.exact, suffix=WIDE)
+            with self.timed("build"):
+                return Runnable("main", native, self.builder.build(wide))
+        except (ImportFailed, BuildFailed) as error:
+            return str(error)
+
+    def import_one(self, key: str, exported: ExportedProgram) -> Imported | None:
+        """Import one program; a refusal is kept in `failures`."""
+        try:
+            with self.timed("import"):
+                return import_program(exported, self.convert_map)
+        except ImportFailed as error:
+            self.failures[key] = str(error)
+            return None
+
+    def build_parts(self, imported: Mapping[str, Imported]) -> dict[str, Runnable]:
+        """Build all programs, in both precisions, in one build where possible."""
+        exact = frozenset(number for each in imported.values() for number in each.exact)
+        groups = {key: _renamed(each, key) for key, each in imported.items()}
+        with self.timed("lower"):
+            sound = self._without_failing(groups)
+        if not sound:
+            return {}
+        with self.timed("lower"):
+            lowered = legalize(_merged(groups, sound), self.builder.target)
+            wide = widen_functions(lowered, exact, suffix=WIDE)
+        with self.timed("build"):
+            try:
+                executable = self.builder.build({**lowered, **wide})
+                return {key: Runnable(key, executable, executable) for key in sound}
+            except BuildFailed:
+                return self._build_by_halves(groups, sound, exact)
+
+    def _without_failing(self, groups: Mapping[str, Functions]) -> list[str]:
+        """The programs that can be lowered; the others go to `failures`."""
+        good = _halve(
+            list(groups), lambda keys: legalize(_merged(groups, keys), self.builder.target), self._set_aside
+        )
+        return [key for keys, _ in good for key in keys]
+
+    def _build_by_halves(self, groups: Mapping[str, Functions], keys: list[str], exact: frozenset[float]) -> dict[str, Runnable]:
+        def attempt(some: Sequence[str]) -> Executable:
+            lowered = legalize(_merged(groups, some), self.builder.target)
+            return self.builder.build({**lowered, **widen_functions(lowered, exact, suffix=WIDE)})
+
+        return {
+            key: Runnable(key, executable, executable)
+            for some, executable in _halve(keys, attempt, self._set_aside)
+            for key in some
+        }
+
+    def _set_aside(self, key: str, reason: str) -> None:
+        self.failures[key] = reason
+
+
+def _halve(
+    keys: list[str], attempt: Callable[[Sequence[str]], T], refused: Callable[[str, str], None]
+) -> list[tuple[list[str], T]]:
+    """Attempt all keys at once; where that fails, each half, down to the single keys that are to blame."""
+    done: list[tuple[list[str], T]] = []
+    waiting = [keys] if keys else []
+    while waiting:
+        some = waiting.pop()
+        try:
+            done.append((some, attempt(some)))
+        except BuildFailed as error:
+            if len(some) == 1:
+                refused(some[0], str(error))
+            else:
+                waiting += [some[len(some) // 2 :], some[: len(some) // 2]]
+    return done
+
+
+def _renamed(imported: Imported, key: str) -> Functions:
+    """The module's functions under names of their own, so that many modules fit in one."""
+    rename = Rewriter(rename=lambda name: key if name == "main" else f"{key}_{name}")
+    functions = rename.functions(dict(imported.module.functions_items()))
+    # The number of inputs that are not parameters is a hint for passes on the function, and there are none in a cut.
+    return {name: f.with_attr("global_symbol", name.name_hint) if isinstance(f, relax.Function) else f
+            for name, f in functions.items()}  # fmt: skip
+
+
+def _merged(groups: Mapping[str, Functions], keys: Sequence[str]) -> Functions:
+    return {name: function for key in keys for name, function in groups[key].items()}
+
+
+__all__ = ["RunFailed", "Runnable", "Workshop"]

@@ -1,0 +1,300 @@
+"""Step 1: from a PyTorch model and inputs to a `Program`, the flat graph that TVM's importer will see.
+
+The model is exported with `torch.export` and, as TVM's importer does by default, decomposed to core ATen. The user's model is left
+as it was: nothing is converted or switched, and the random number generators continue where they were.
+"""
+
+import copy
+import dataclasses
+import traceback
+import warnings
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import fx
+from torch.export import ExportedProgram
+from torch.export.graph_signature import InputKind, TensorArgument
+from torch.utils import _pytree as pytree
+
+from bisect_tvm.errors import CaptureError, InputError
+from bisect_tvm.model.mutation import refuse_aliased_mutation
+from bisect_tvm.model.training import training_differences
+
+# torch.utils._pytree is private; torch 2.13 has no public way to flatten the containers that torch.export accepts.
+
+TORCH_FOLDER = str(Path(torch.__file__).parent)
+
+
+@dataclasses.dataclass(frozen=True)
+class Program:
+    """A captured model: the graph, and a value for each of its placeholders."""
+
+    exported: ExportedProgram
+    """The program as TVM's importer reads it: decomposed, unless the user asked for the undecomposed one."""
+    bindings: Mapping[str, torch.Tensor]
+    """Placeholder name -> parameter, buffer, constant or user input, in the model's own precision."""
+    inputs: tuple[str, ...]
+    """Names of the placeholders that are user inputs, in calling order."""
+    nodes: Mapping[str, fx.Node]
+    """The graph's nodes by name, in execution order."""
+    prefix: str
+    """Path of the user's model inside the exported one: ``""``, or ``"model"`` where it had to be wrapped (see `_Adapter`)."""
+
+
+def capture(model: object, inputs: Any, kwargs: Mapping[str, Any] | None, *, decompose: bool) -> Program:
+    """Export `model` with `inputs`.
+
+    Args:
+        model: a `torch.nn.Module` in evaluation mode, or a `torch.export.ExportedProgram`.
+        inputs: a tensor, a tuple of positional arguments, or a dict of keyword arguments. Tensors may sit in nested tuples,
+            lists, dicts and dataclasses.
+        kwargs: further keyword arguments.
+        decompose: decompose to core ATen first, as TVM's importer does by default.
+
+    Raises:
+        InputError: `model` is not a module, is in training mode, or rejects the inputs.
+        CaptureError: `torch.export` cannot capture the model; its own reason and the line are in the message.
+    """
+    args, keywords = _arguments(inputs, kwargs)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        if isinstance(model, ExportedProgram):
+            exported, prefix, flat = model, "", _flat_inputs(model, args, keywords)
+        elif isinstance(model, torch.nn.Module):
+            _require_evaluation_mode(model)
+            exported, prefix, flat = _export(model, args, keywords)
+        else:
+            raise InputError(
+                f"`model` must be a torch.nn.Module or a torch.export.ExportedProgram, but it is {_type_name(model)}."
+            )
+        if decompose:
+            exported = exported.run_decompositions()
+    return _bind(exported, flat, prefix)
+
+
+def _arguments(inputs: Any, kwargs: Mapping[str, Any] | None) -> tuple[tuple[Any, ...], dict[str, Any]]:
+    if isinstance(inputs, tuple) and not hasattr(inputs, "_fields"):
+        args, keywords = inputs, {}
+    elif isinstance(inputs, Mapping):  # also Hugging Face's BatchEncoding
+        args, keywords = (), dict(inputs)
+    elif isinstance(inputs, list):
+        raise InputError("`inputs` is a list; pass the positional arguments as a tuple, or keyword arguments as a dict.")
+    else:
+        args, keywords = (inputs,), {}
+    twice = sorted(set(keywords) & set(kwargs or {}))
+    if twice:
+        raise InputError(f"{_listed(twice)} is given both in `inputs` and in `kwargs`; give it once.")
+    keywords.update(kwargs or {})
+    bad = [key for key in keywords if not isinstance(key, str)]
+    if bad:
+        raise InputError(f"The keys of an input dict name the model's arguments, but {bad[0]!r} is {_type_name(bad[0])}.")
+    return args, keywords
+
+
+def _require_evaluation_mode(model: torch.nn.Module) -> None:
+    differences = training_differences(model)
+    if differences:
+        raise InputError(
+            f"The model is in training mode, where it computes something else than when it is deployed: {differences}. "
+            "Call model.eval() first."
+        )
+
+
+# ---------------------------------------------------------------------------------------------------------------- export
+
+
+def _export(
+    model: torch.nn.Module, args: tuple[Any, ...], keywords: dict[str, Any]
+) -> tuple[ExportedProgram, str, list[Any]]:
+    """Export as the user would; wrapped only where the plain export cannot work (see `_Adapter`)."""
+    if isinstance(model, torch.jit.ScriptModule):
+        raise InputError("`model` is a scripted or traced module; torch.export needs the original torch.nn.Module.")
+    if not _needs_adapter((args, keywords)):
+        try:
+            exported = torch.export.export(model, args, keywords)
+        except Exception as error:
+            if not _is_about_containers(error):
+                raise _why_not_exported(model, args, keywords, error) from error
+        else:
+            return exported, "", _flat_inputs(exported, args, keywords)
+    tensors, rebuild = _take_tensors((args, keywords))
+    try:
+        exported = torch.export.export(_Adapter(model, rebuild), tuple(tensors))
+    except Exception as error:
+        raise _why_not_exported(model, args, keywords, error) from error
+    return exported, "model", list(tensors)
+
+
+def _is_about_containers(error: Exception) -> bool:
+    text = str(error)
+    return "pytree" in text or "register_dataclass" in text or "Unsupported output type" in text
+
+
+class _Adapter(torch.nn.Module):
+    """Takes and returns flat tensors, around a model whose signature holds anything else.
+
+    torch.export refuses dataclasses that nobody registered, and TVM's importer refuses inputs that are not tensors (a flag, None).
+    Registering the user's classes with torch would be a lasting global change; a wrapper is not.
+    """
+
+    def __init__(self, model: torch.nn.Module, rebuild: Callable[[list[torch.Tensor]], Any]) -> None:
+        super().__init__()
+        self.model = model
+        self._rebuild = rebuild
+        self.training = model.training
+
+    def forward(self, *tensors: torch.Tensor) -> tuple[torch.Tensor, ...]:
+        args, keywords = self._rebuild(list(tensors))
+        outputs, _ = _take_tensors(self.model(*args, **keywords))
+        return tuple(outputs)
+
+
+def _leaves(value: Any) -> tuple[list[Any], Callable[[list[Any]], Any]]:
+    """Flatten the containers that torch knows, and dataclasses that nobody registered with it."""
+    leaves, spec = pytree.tree_flatten(value)
+    parts = [_dataclass_parts(leaf) for leaf in leaves]
+
+    def rebuild(flat: list[Any]) -> Any:
+        taken = iter(flat)
+        whole = [
+            next(taken) if part is None else part[1]([next(taken) for _ in part[0]])
+            for part in parts
+        ]
+        return pytree.tree_unflatten(whole, spec)
+
+    return [x for leaf, part in zip(leaves, parts, strict=True) for x in ([leaf] if part is None else part[0])], rebuild
+
+
+def _dataclass_parts(leaf: Any) -> tuple[list[Any], Callable[[list[Any]], Any]] | None:
+    if not dataclasses.is_dataclass(leaf) or isinstance(leaf, type):
+        return None
+    names = [field.name for field in dataclasses.fields(leaf) if hasattr(leaf, field.name)]
+    flat, rebuild_fields = _leaves([getattr(leaf, name) for name in names])
+
+    def rebuild(values: list[Any]) -> Any:
+        made = copy.copy(leaf)
+        for name, value in zip(names, rebuild_fields(values), strict=True):
+            object.__setattr__(made, name, value)  # frozen dataclasses too
+        return made
+
+    return flat, rebuild
+
+
+def _take_tensors(value: Any) -> tuple[list[torch.Tensor], Callable[[list[torch.Tensor]], Any]]:
+    """Return the tensors in `value`, and a function that puts others in their places (all else stays as it is)."""
+    leaves, rebuild = _leaves(value)
+    places = [i for i, leaf in enumerate(leaves) if isinstance(leaf, torch.Tensor)]
+
+    def put(tensors: list[torch.Tensor]) -> Any:
+        replaced = list(leaves)
+        for place, tensor in zip(places, tensors, strict=True):
+            replaced[place] = tensor
+        return rebuild(replaced)
+
+    return [leaves[i] for i in places], put
+
+
+def _needs_adapter(value: Any) -> bool:
+    return any(not isinstance(leaf, torch.Tensor) for leaf in pytree.tree_leaves(value))
+
+
+def _flat_inputs(exported: ExportedProgram, args: tuple[Any, ...], keywords: dict[str, Any]) -> list[Any]:
+    """Flatten arguments in the order of the exported program's placeholders."""
+    spec = exported.call_spec.in_spec
+    expected_keywords = spec.child(1).context if spec is not None else list(keywords)
+    if set(expected_keywords) != set(keywords):
+        raise InputError(
+            f"The exported program takes the keyword arguments {_listed(expected_keywords)}, but was given {_listed(keywords)}."
+        )
+    ordered = {name: keywords[name] for name in expected_keywords}
+    flat, given = pytree.tree_flatten((args, ordered))
+    if spec is not None and given != spec:
+        raise InputError(
+            f"The inputs are not nested as the exported program's are: it takes {spec.num_leaves} values, {len(flat)} were given."
+        )
+    return flat
+
+
+def _bind(exported: ExportedProgram, flat: list[Any], prefix: str) -> Program:
+    buffers = dict(exported.named_buffers())
+    bindings: dict[str, torch.Tensor] = {}
+    inputs: list[str] = []
+    values = iter(flat)
+    for spec in exported.graph_signature.input_specs:
+        name = spec.arg.name
+        if spec.kind is InputKind.USER_INPUT:
+            value = next(values)
+            if isinstance(spec.arg, TensorArgument):
+                _require_same_type(exported, name, value)
+                inputs.append(name)
+                bindings[name] = value.detach()
+        elif spec.kind is InputKind.PARAMETER:
+            bindings[name] = exported.state_dict[str(spec.target)].detach()
+        elif spec.kind is InputKind.BUFFER:
+            bindings[name] = buffers[str(spec.target)].detach()
+        elif spec.kind is InputKind.CONSTANT_TENSOR:
+            bindings[name] = exported.constants[str(spec.target)].detach()
+        else:
+            raise CaptureError(f"The exported program takes {spec.kind.name} {name!r}, which cannot be compared yet.")
+    nodes = {node.name: node for node in exported.graph.nodes}
+    refuse_aliased_mutation(nodes)
+    return Program(exported, bindings, tuple(inputs), nodes, prefix)
+
+
+def _require_same_type(exported: ExportedProgram, name: str, value: Any) -> None:
+    if not isinstance(value, torch.Tensor):
+        raise InputError(f"Input {name!r} of the exported program is a tensor, but {_type_name(value)} was given.")
+    declared = next(node.meta["val"] for node in exported.graph.find_nodes(op="placeholder") if node.name == name)
+    fixed = [
+        (have, want) for have, want in zip(value.shape, declared.shape, strict=False) if isinstance(want, int) and have != want
+    ]
+    if value.dtype != declared.dtype or value.dim() != declared.dim() or fixed:
+        raise InputError(
+            f"Input {name!r} was exported as {declared.dtype} of shape {tuple(declared.shape)}, "
+            f"but {value.dtype} of shape {tuple(value.shape)} was given."
+        )
+
+
+# ---------------------------------------------------------------------------------------------------------------- errors
+
+
+def _why_not_exported(
+    model: torch.nn.Module, args: tuple[Any, ...], keywords: dict[str, Any], error: Exception
+) -> InputError | CaptureError:
+    """Tell inputs that the model itself rejects from a model that only torch.export rejects."""
+    try:
+        # A copy that shares the parameters: the forward may change buffers and attributes.
+        shared = {id(parameter): parameter for parameter in model.parameters()}
+        with torch.no_grad():
+            copy.deepcopy(model, shared)(*args, **keywords)
+    except Exception as own:
+        return InputError(f"The model rejects the inputs: {_one_line(own)}{_place(own)}.")
+    return CaptureError(
+        f"torch.export cannot capture the model, although it runs in eager mode: {_one_line(error)}{_place(error)}. "
+        "See https://docs.pytorch.org/docs/stable/export.html on what it needs, or export a part of the model."
+    )
+
+
+def _one_line(error: Exception) -> str:
+    lines = [line.strip() for line in str(error).splitlines() if line.strip()]
+    return f"{type(error).__name__}: {lines[0].rstrip('.')}" if lines else type(error).__name__
+
+
+def _place(error: BaseException) -> str:
+    """The innermost line of the user's code in the traceback, or in the message where export wrote it there."""
+    frames = traceback.extract_tb(error.__traceback__)
+    own_folder = str(Path(__file__).parent.parent)
+    outside = [f for f in frames if not f.filename.startswith((TORCH_FOLDER, own_folder, "<"))]
+    return f" (at {outside[-1].filename}:{outside[-1].lineno})" if outside else ""
+
+
+def _type_name(value: object) -> str:
+    kind = type(value)
+    what = kind.__qualname__ if kind.__module__ == "builtins" else f"{kind.__module__}.{kind.__qualname__}"
+    return f"the class {value.__qualname__}; pass an instance" if isinstance(value, type) else f"of type {what}"
+
+
+def _listed(names: Any) -> str:
+    return ", ".join(repr(name) for name in names) or "none"

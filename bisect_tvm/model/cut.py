@@ -1,0 +1,164 @@
+"""Step 4a: cut a component out of the graph as a program of its own, reading the reference's values at its boundary.
+
+Parameters and boundary values alike are inputs of the cut, so nothing is baked in, identical layers give identical cuts, and no
+component sees another's error.
+"""
+
+import hashlib
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import fx
+from torch.export import ExportedProgram
+from torch.export.graph_signature import (
+    ExportGraphSignature,
+    InputKind,
+    InputSpec,
+    OutputKind,
+    OutputSpec,
+    TensorArgument,
+)
+
+from bisect_tvm.model.capture import Program
+from bisect_tvm.model.hierarchy import Component, user_outputs
+from bisect_tvm.model.reference import Value, is_assertion, is_uninitialised
+
+
+@dataclass(frozen=True)
+class Cut:
+    """A component as an exported program of its own."""
+
+    component: str
+    """Id of the component."""
+    exported: ExportedProgram
+    inputs: tuple[str, ...]
+    """Graph nodes whose values enter, in the order of the program's inputs."""
+    outputs: tuple[str, ...]
+    """Graph nodes whose values leave and are compared, in the order of the program's outputs."""
+
+
+@dataclass(frozen=True)
+class Boundary:
+    """What enters and leaves a component, before it is cut."""
+
+    nodes: tuple[fx.Node, ...]
+    inputs: tuple[fx.Node, ...]
+    outputs: tuple[fx.Node, ...]
+
+
+def boundary(program: Program, component: Component, values: Mapping[str, Value]) -> Boundary:
+    """Find the tensors that enter and leave `component`.
+
+    Leaving values are those that something outside reads or that the user gets, in the order in which they are computed.
+    Arbitrary ones (`aten.empty`) are not compared.
+    """
+    inside = {program.nodes[name] for name in component.nodes}
+    nodes = tuple(node for node in (program.nodes[name] for name in component.nodes) if not is_assertion(node))
+    returned = set(user_outputs(program))
+    inputs = dict.fromkeys(
+        source
+        for node in nodes
+        for source in node.all_input_nodes
+        if source not in inside and isinstance(values[source.name], torch.Tensor)
+    )
+    outputs = tuple(
+        node
+        for node in nodes
+        if isinstance(values[node.name], torch.Tensor)
+        and not is_uninitialised(node)
+        and (node.name in returned or any(user not in inside and user.op != "output" for user in node.users))
+    )
+    return Boundary(nodes, tuple(inputs), outputs)
+
+
+def cut(program: Program, component: Component, values: Mapping[str, Value]) -> Cut:
+    """Build the exported program of `component`; `values` are the reference's (for shapes, and for numbers that enter)."""
+    edge = boundary(program, component, values)
+    graph = fx.Graph()
+    copied: dict[fx.Node, Any] = {}
+    for source in edge.inputs:
+        copied[source] = graph.placeholder(f"in_{source.name}")
+        copied[source].meta["val"] = _concrete(source, values)
+    for node in edge.nodes:
+        copied[node] = _copy(graph, node, copied, values)
+    graph.output(tuple(copied[node] for node in edge.outputs))
+    signature = ExportGraphSignature(
+        [InputSpec(InputKind.USER_INPUT, TensorArgument(copied[n].name), None) for n in edge.inputs],
+        [OutputSpec(OutputKind.USER_OUTPUT, TensorArgument(copied[n].name), None) for n in edge.outputs],
+    )
+    exported = ExportedProgram(
+        root=torch.nn.Module(),
+        graph=graph,
+        graph_signature=signature,
+        state_dict={},
+        range_constraints={},
+        module_call_graph=program.exported.module_call_graph,
+        example_inputs=None,
+    )
+    return Cut(component.id, exported, tuple(n.name for n in edge.inputs), tuple(n.name for n in edge.outputs))
+
+
+def signature_of(
+    program: Program, component: Component, values: Mapping[str, Value], by_name: Iterable[str] = ()
+) -> str:
+    """A digest that is equal for components that give the same cut, so that identical layers are imported once.
+
+    Args:
+        program: the captured program.
+        component: the component.
+        values: the reference's values.
+        by_name: operators whose converter is the user's own. It may look at anything, the node's name included, so components that
+            hold one are never taken for identical.
+    """
+    edge = boundary(program, component, values)
+    own = set(by_name)
+    local: dict[fx.Node, str] = {source: f"i{i}" for i, source in enumerate(edge.inputs)}
+    text = [f"{_type_of(values[source.name], source)}" for source in edge.inputs]
+    for i, node in enumerate(edge.nodes):
+        local[node] = f"n{i}"
+        name = node.name if getattr(node.target, "__name__", "") in own else ""
+        args = fx.map_arg((node.args, node.kwargs), lambda source: _Local(local.get(source) or repr(values[source.name])))
+        text.append(f"{name}{node.op}{node.target}{args!r}{_type_of(values[node.name], node)}")
+    text.append(",".join(local[node] for node in edge.outputs))
+    return hashlib.sha256("\n".join(text).encode()).hexdigest()
+
+
+@dataclass(frozen=True)
+class _Local:
+    """Stands for a graph node in a signature, where only its `repr` is used."""
+
+    shown: str
+
+    def __repr__(self) -> str:
+        return self.shown
+
+
+def _type_of(value: Value, node: fx.Node) -> str:
+    declared = node.meta.get("val")
+    dtype = declared.dtype if isinstance(declared, torch.Tensor) else None
+    return f"{dtype}{tuple(value.shape)}" if isinstance(value, torch.Tensor) else type(value).__name__
+
+
+def _copy(graph: fx.Graph, node: fx.Node, copied: Mapping[fx.Node, Any], values: Mapping[str, Value]) -> fx.Node:
+    def local(source: fx.Node) -> Any:
+        # Symbolic sizes and other numbers take the sample's value.
+        return copied[source] if source in copied else values[source.name]
+
+    # The node keeps its name and meta: a user's own converter may look at them.
+    made = graph.create_node(
+        node.op, node.target, fx.map_arg(node.args, local), fx.map_arg(node.kwargs, local), node.name, node.type
+    )
+    made.meta = dict(node.meta)
+    if isinstance(values[node.name], torch.Tensor):
+        made.meta["val"] = _concrete(node, values)
+    return made
+
+
+def _concrete(node: fx.Node, values: Mapping[str, Value]) -> Any:
+    """The node's `meta["val"]`, with the sample's sizes in place of symbolic ones."""
+    declared = node.meta["val"]
+    if not any(isinstance(size, torch.SymInt) for size in declared.shape):
+        return declared
+    return torch.empty(values[node.name].shape, dtype=declared.dtype, device="meta")

@@ -1,0 +1,241 @@
+"""From numbers to a verdict (design: section 6). Pure: arrays in, a `Judgement` out.
+
+The threshold: over clean operators and models the excess is 0 to 12, TVM's one-pass group_norm has 250 and more (mean 30), log1p near
+zero 1e8, a wrong formula 1e11 and up; 64 lies between.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Literal
+
+import numpy as np
+
+from bisect_tvm.numerics.metrics import Array, Difference, Floor, compare, is_float
+from bisect_tvm.numerics.verdict import Verdict
+
+THRESHOLD = 64.0
+"""Excess above which rounding is no explanation."""
+WRONG_FORMULA = 2.0**23
+"""Excess in float64 that no loss of digits on ordinary data reaches: half of the digits of a double are wrong, or nearly."""
+SHRINKS = 1e3
+"""A deviation that falls by more than this from float32 to float64 shrinks with precision (the units differ by 5e8)."""
+NEGLIGIBLE = 4.0
+"""A loss of digits is held against TVM only if it exceeds so many units of rounding of the largest element."""
+AMPLIFIED = 2.0**10
+"""A native deviation above so many units of rounding is called large."""
+
+
+@dataclass(frozen=True)
+class OutputEvidence:
+    """What both sides computed for one output. Arrays are None where that run gave nothing."""
+
+    name: str
+    expected: Array
+    """PyTorch, float64."""
+    expected_native: Array
+    """PyTorch, in the model's own precision, on the same inputs."""
+    actual: Array | None
+    """TVM, widened to float64."""
+    actual_native: Array | None
+    """TVM, as the user builds it."""
+    floor: Floor
+    floor_native: Floor
+
+
+@dataclass(frozen=True)
+class WorstElement:
+    """The element that deviates most."""
+
+    output: int
+    index: tuple[int, ...]
+    actual: float | int | bool
+    expected: float | int | bool
+    precision: Literal["float64", "native"]
+
+
+@dataclass(frozen=True)
+class Judgement:
+    """The verdict about one component, with the numbers that led to it."""
+
+    verdict: Verdict
+    stated: tuple[Verdict, ...]
+    reason: str
+    deviation32: float | None = None
+    deviation64: float | None = None
+    excess32: float | None = None
+    excess64: float | None = None
+    worst: WorstElement | None = None
+    undecided: int = 0
+
+    @property
+    def diverges(self) -> bool:
+        """True if the component is accused."""
+        return self.verdict.is_divergence
+
+    @property
+    def unresolved(self) -> bool:
+        """True if the component could not be judged."""
+        return self.verdict is Verdict.UNRESOLVED
+
+
+def unresolved(reason: str) -> Judgement:
+    """The judgement about a component that could not be imported, built or run."""
+    return Judgement(Verdict.UNRESOLVED, (Verdict.UNRESOLVED,), reason)
+
+
+@dataclass(frozen=True)
+class _Run:
+    """All outputs of one run, compared."""
+
+    precision: Literal["float64", "native"]
+    unit: float
+    differences: tuple[Difference, ...]
+
+    @property
+    def deviation(self) -> float:
+        return max((d.deviation for d in self.differences), default=0.0)
+
+    @property
+    def excess(self) -> float:
+        return max((d.excess for d in self.differences), default=0.0)
+
+    @property
+    def diverges(self) -> bool:
+        return self.excess > THRESHOLD
+
+
+def judge(outputs: Sequence[OutputEvidence]) -> Judgement:
+    """Judge a component by its outputs. At least one of the two runs must have given results."""
+    types = [text for i, output in enumerate(outputs) if (text := _type_difference(i, output))]
+    wide = _compare_all(outputs, "float64")
+    native = _compare_all(outputs, "native")
+    stated = _verdicts(wide, native, bool(types))
+    run = wide if wide and (wide.diverges or not (native and native.diverges)) else native
+    return Judgement(
+        verdict=stated[0],
+        stated=stated,
+        reason=_reason(stated[0], wide, native, types),
+        deviation32=native.deviation if native else None,
+        deviation64=wide.deviation if wide else None,
+        excess32=native.excess if native else None,
+        excess64=wide.excess if wide else None,
+        worst=_worst(run, outputs) if run else None,
+        undecided=max((sum(d.undecided for d in r.differences) for r in (wide, native) if r), default=0),
+    )
+
+
+def _compare_all(outputs: Sequence[OutputEvidence], precision: Literal["float64", "native"]) -> _Run | None:
+    """Compare one run's outputs; None if it gave nothing, or an output of another shape."""
+    differences = []
+    for output in outputs:
+        actual = output.actual if precision == "float64" else output.actual_native
+        if actual is None or actual.shape != output.expected.shape:
+            return None
+        differences.append(_compare_one(output, actual, precision))
+    floors = [output.floor if precision == "float64" else output.floor_native for output in outputs]
+    return _Run(precision, max((floor.unit for floor in floors), default=0.0), tuple(differences))
+
+
+def _compare_one(output: OutputEvidence, actual: Array, precision: Literal["float64", "native"]) -> Difference:
+    if precision == "float64":
+        return compare(actual, output.expected, output.floor)
+    # Against PyTorch in the same precision, as the user sees it; PyTorch's own rounding is not held against TVM.
+    if not is_float(output.expected):
+        return compare(actual, output.expected_native, output.floor_native)
+    with np.errstate(invalid="ignore", over="ignore"):
+        own = np.abs(output.expected_native.astype(np.float64) - output.expected.astype(np.float64))
+    own = np.where(np.isfinite(own), own, 0.0)
+    return compare(actual, output.expected_native, output.floor_native, allowance=own)
+
+
+def _verdicts(wide: _Run | None, native: _Run | None, types_differ: bool) -> tuple[Verdict, ...]:
+    """Every verdict that applies, the most telling first."""
+    found = []
+    runs = [run for run in (wide, native) if run]
+    if types_differ:
+        found.append(Verdict.TYPE)
+    if any(d.nonfinite for run in runs for d in run.differences):
+        found.append(Verdict.NONFINITE)
+    if wide and wide.diverges and not _only_nonfinite(wide):
+        if not _loses_digits(wide, native):
+            found.append(Verdict.FORMULA)
+        elif _matters(wide):
+            found.append(Verdict.UNSTABLE)
+    elif native and native.diverges and not _only_nonfinite(native) and _matters(native):
+        found.append(Verdict.FLOAT32_ONLY)
+    if not found:
+        large = native is not None and native.deviation > AMPLIFIED * native.unit
+        found.append(Verdict.ROUNDING if large else Verdict.FAITHFUL)
+    return tuple(found)
+
+
+def _only_nonfinite(run: _Run) -> bool:
+    return all(d.nonfinite or d.excess <= THRESHOLD for d in run.differences)
+
+
+def _loses_digits(wide: _Run, native: _Run | None) -> bool:
+    """True if the error shrinks with precision, so that the formula is right and only its arithmetic is poor."""
+    if native is None or wide.excess >= WRONG_FORMULA or native.unit <= wide.unit:
+        return False
+    # An approximation that is good to 1e-12 also "shrinks" from float32's own rounding, but has no excess in float32.
+    return native.excess > THRESHOLD / 8 and native.deviation > SHRINKS * wide.deviation
+
+
+def _matters(run: _Run) -> bool:
+    """False if the error is below rounding of the largest element: digits are lost only where values are tiny beside it.
+
+    tanh(1e-8) beside tanh(3) is such a case: relatively off by 1e-9, absolutely by 1e-17.
+    """
+    return run.deviation > NEGLIGIBLE * run.unit
+
+
+def _worst(run: _Run, outputs: Sequence[OutputEvidence]) -> WorstElement | None:
+    at = max(range(len(run.differences)), key=lambda i: run.differences[i].excess, default=None)
+    if at is None or run.differences[at].worst is None:
+        return None
+    index = run.differences[at].worst
+    assert index is not None
+    output, wide = outputs[at], run.precision == "float64"
+    actual = output.actual if wide else output.actual_native
+    expected = output.expected if wide else output.expected_native
+    assert actual is not None
+    return WorstElement(at, index, _scalar(actual, index), _scalar(expected, index), run.precision)
+
+
+def _scalar(array: Array, index: tuple[int, ...]) -> float | int | bool:
+    element = array[index]
+    return element.item() if array.dtype.kind in "iub" else float(element)
+
+
+def _type_difference(position: int, output: OutputEvidence) -> str:
+    actual = output.actual_native if output.actual_native is not None else output.actual
+    expected = output.expected_native if output.actual_native is not None else output.expected
+    if actual is None or (actual.dtype == expected.dtype and actual.shape == expected.shape):
+        return ""
+    return f"output {position} is {_type(actual)}, PyTorch's is {_type(expected)}"
+
+
+def _type(array: Array) -> str:
+    return f"{array.dtype}{list(array.shape)}"
+
+
+def _reason(verdict: Verdict, wide: _Run | None, native: _Run | None, types: list[str]) -> str:
+    numbers = ", ".join(_numbers(run) for run in (wide, native) if run)
+    counts = [d.nonfinite for run in (wide, native) if run for d in run.differences]
+    what = {
+        Verdict.FAITHFUL: "TVM agrees with PyTorch within rounding",
+        Verdict.ROUNDING: "rounding alone explains the deviation: the computation amplifies it",
+        Verdict.FORMULA: "more precision does not help: a wrong or approximate formula, constant or argument",
+        Verdict.UNSTABLE: "the deviation shrinks with precision but not to rounding: TVM's algorithm loses digits",
+        Verdict.FLOAT32_ONLY: "the formula is right in float64, the native computation is worse than PyTorch's",
+        Verdict.TYPE: "; ".join(types),
+        Verdict.NONFINITE: f"{max(counts, default=0)} elements are NaN or Inf on one side only",
+    }[verdict]
+    return f"{what} ({numbers})" if numbers else what
+
+
+def _numbers(run: _Run) -> str:
+    name = "float64" if run.precision == "float64" else "native precision"
+    wrong = sum(d.mismatched for d in run.differences)
+    exact = f", {wrong} integer or boolean elements differ" if wrong else ""
+    return f"{name}: deviation {run.deviation:.1e}, {run.excess:.1e} times the noise floor{exact}"

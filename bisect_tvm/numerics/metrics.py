@@ -1,0 +1,140 @@
+"""How far one array is from another: pure numpy, float64 throughout."""
+
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+Array = NDArray[np.generic]
+
+SMALLEST_NORMAL = {np.float64: float(np.finfo(np.float64).tiny), np.float32: float(np.finfo(np.float32).tiny)}
+
+
+@dataclass(frozen=True)
+class Floor:
+    """What rounding alone explains, for each element of one output."""
+
+    spread: NDArray[np.float64]
+    """Largest absolute change seen in the perturbed runs; infinite where a run left the finite numbers or an integer changed."""
+    unit: float
+    """Relative size of one rounding: 2**-52 for float64, 2**-23 for float32."""
+
+
+@dataclass(frozen=True)
+class Difference:
+    """How one output deviates from what was expected."""
+
+    deviation: float
+    """Largest absolute error over largest absolute expected value; inf where finite and non-finite numbers disagree."""
+    excess: float
+    """Largest absolute error over its noise floor."""
+    worst: tuple[int, ...] | None
+    """Index of the element with the largest excess, None if all are equal."""
+    nonfinite: int
+    """Elements where one side is NaN or Inf and the other is not, or is another."""
+    mismatched: int
+    """Integer and boolean elements that differ."""
+    undecided: int
+    """Elements that rounding alone can turn into another number: not judged."""
+
+
+def is_float(array: Array) -> bool:
+    """True for floating-point arrays, bfloat16 included (numpy knows it as an extension type only)."""
+    return array.dtype.kind == "f" or array.dtype.name == "bfloat16"
+
+
+def spread_of(expected: Array, runs: list[Array]) -> NDArray[np.float64]:
+    """Largest absolute change per element over perturbed runs.
+
+    An integer or boolean that changed, and a float that became non-finite, count as infinite: such an element is undecided.
+    """
+    if is_float(expected):
+        spread = np.zeros(expected.shape)
+        for run in runs:
+            with np.errstate(invalid="ignore", over="ignore"):
+                change = np.abs(run.astype(np.float64) - expected)
+            change = np.where(_same_nonfinite(run, expected), 0.0, change)
+            spread = np.maximum(spread, np.where(np.isnan(change), np.inf, change))
+        return spread
+    changed = np.zeros(expected.shape, dtype=bool)
+    for run in runs:
+        changed |= run != expected
+    return np.where(changed, np.inf, 0.0)
+
+
+def compare(actual: Array, expected: Array, floor: Floor, *, allowance: NDArray[np.float64] | None = None) -> Difference:
+    """Measure `actual` against `expected`, element by element, in units of the noise floor.
+
+    The floor of an element is the largest of its `spread` plus one unit of rounding of the expected value, the smallest normal
+    number (what underflows is not a fault), and `allowance`.
+
+    Args:
+        actual: what TVM computed, any shape equal to that of `expected`.
+        expected: the reference.
+        floor: what rounding explains.
+        allowance: a further absolute error that is not held against TVM, such as PyTorch's own in float32.
+    """
+    if expected.size == 0:
+        return Difference(0.0, 0.0, None, 0, 0, 0)
+    if is_float(expected) or is_float(actual):
+        return _compare_floats(actual.astype(np.float64), expected.astype(np.float64), floor, allowance)
+    return _compare_exactly(actual, expected, floor)
+
+
+def _compare_floats(
+    actual: NDArray[np.float64], expected: NDArray[np.float64], floor: Floor, allowance: NDArray[np.float64] | None
+) -> Difference:
+    same = (actual == expected) | _same_nonfinite(actual, expected)
+    finite = np.isfinite(actual) & np.isfinite(expected)
+    undecided = np.isinf(floor.spread)
+    bad = ~finite & ~same & ~undecided
+    error = np.abs(np.where(finite, actual, 0.0) - np.where(finite, expected, 0.0))
+    tiny = SMALLEST_NORMAL[np.float64 if floor.unit < 1e-10 else np.float32]
+    limit = np.maximum(floor.spread + floor.unit * np.abs(np.where(finite, expected, 0.0)), tiny)
+    if allowance is not None:
+        limit = np.maximum(limit, allowance)
+    ratio = np.where(bad, np.inf, error / limit)  # x / inf is 0: an undecided element counts for nothing
+    judged = finite & ~undecided
+    largest = float(np.max(np.abs(expected), where=np.isfinite(expected), initial=0.0))
+    most = float(np.max(error, where=judged, initial=0.0))
+    deviation = np.inf if bad.any() else _quotient(most, largest)
+    excess = float(ratio.max())
+    return Difference(
+        deviation=float(deviation),
+        excess=excess,
+        worst=_index(ratio) if excess > 0 else None,
+        nonfinite=int(bad.sum()),
+        mismatched=0,
+        undecided=int((undecided & ~same).sum()),
+    )
+
+
+def _compare_exactly(actual: Array, expected: Array, floor: Floor) -> Difference:
+    undecided = np.isinf(floor.spread)
+    wrong = (actual != expected) & ~undecided
+    count = int(wrong.sum())
+    # Python's integers do not overflow where the difference of two int64 does.
+    errors = [abs(int(a) - int(e)) for a, e in zip(actual[wrong].tolist(), expected[wrong].tolist(), strict=True)]
+    largest = max(abs(int(expected.max())), abs(int(expected.min())))
+    return Difference(
+        deviation=_quotient(float(max(errors, default=0)), float(largest)),
+        excess=float("inf") if count else 0.0,
+        worst=_index(wrong) if count else None,
+        nonfinite=0,
+        mismatched=count,
+        undecided=int(((actual != expected) & undecided).sum()),
+    )
+
+
+def _same_nonfinite(actual: Array, expected: Array) -> NDArray[np.bool_]:
+    with np.errstate(invalid="ignore"):
+        return (np.isnan(actual) & np.isnan(expected)) | (np.isinf(actual) & (actual == expected))
+
+
+def _quotient(error: float, magnitude: float) -> float:
+    """`error / magnitude`; an error where only zeros are expected has no scale but its own."""
+    return error / magnitude if magnitude > 0 else error
+
+
+def _index(array: NDArray[np.generic]) -> tuple[int, ...]:
+    return tuple(int(i) for i in np.unravel_index(int(np.argmax(array)), array.shape))

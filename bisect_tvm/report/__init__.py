@@ -1,0 +1,1 @@
+"""The answer as data, and the ways of telling it."""

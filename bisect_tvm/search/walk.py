@@ -1,0 +1,128 @@
+"""The search: from a component tree and a probe to the smallest components that fail.
+
+Pure: it knows components by `id` and `children` only, and answers by three booleans' worth. The probe answers for many components at
+once and independently (each reads the reference's values), so nothing is assumed about how errors add up, cancel or saturate: many
+faults are found in one pass, and a failure need not be monotone in size.
+
+    1. the whole: if it agrees, stop (unless `exhaustive`)
+    2. all operators: each that fails is a culprit
+    3. the hierarchy, level by level, under whatever fails or could not be judged: for the table, and for components that fail
+       although all their parts agree alone (an interaction)
+"""
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Generic, Protocol, Self, TypeVar
+
+
+class Node(Protocol):
+    """One component, as far as the search looks."""
+
+    @property
+    def id(self) -> str:
+        """Unique name."""
+
+    @property
+    def children(self) -> Sequence[Self]:
+        """What it contains; empty for an operator."""
+
+
+class Answer(Protocol):
+    """What the probe says about one component."""
+
+    @property
+    def diverges(self) -> bool:
+        """The component is accused."""
+
+    @property
+    def unresolved(self) -> bool:
+        """The component could not be judged."""
+
+
+N = TypeVar("N", bound=Node)
+A = TypeVar("A", bound=Answer)
+
+Probe = Callable[[Sequence[N]], Mapping[str, A]]
+"""Answers for all the components at once, by id."""
+
+
+@dataclass(frozen=True)
+class Found(Generic[A]):
+    """What the search found."""
+
+    answers: Mapping[str, A]
+    """Every component that was asked about."""
+    culprits: tuple[str, ...]
+    """Smallest components that fail, in execution order."""
+    interactions: frozenset[str]
+    """Those culprits whose parts all agree alone."""
+
+
+def walk(root: N, probe: Probe[N, A], *, exhaustive: bool = False) -> Found[A]:
+    """Find the smallest failing components under `root`."""
+    answers: dict[str, A] = dict(probe([root]))
+    if _agrees(answers[root.id]) and not exhaustive:
+        return Found(answers, (), frozenset())
+    if root.children:
+        answers.update(probe(_leaves(root)))
+    _descend(root, probe, answers, everything=exhaustive)
+    culprits, interactions = _culprits(root, answers)
+    return Found(answers, culprits, interactions)
+
+
+def _descend(root: N, probe: Probe[N, A], answers: dict[str, A], *, everything: bool) -> None:
+    """Ask level by level about the children of every component that does not agree, or that holds an operator that does not."""
+    suspects = _holders(root, answers)
+    level = [root]
+    while level:
+        children = [child for node in level for child in node.children]
+        unasked = [child for child in children if child.id not in answers]
+        if unasked:
+            answers.update(probe(unasked))
+        level = [c for c in children if c.children and (everything or c.id in suspects or not _agrees(answers[c.id]))]
+
+
+def _holders(root: N, answers: Mapping[str, A]) -> set[str]:
+    """Components that hold an operator that does not agree. A fault can vanish on the way out, so the whole may still agree."""
+    holders: set[str] = set()
+    for node in reversed(_preorder(root)):
+        if (not node.children and not _agrees(answers[node.id])) or any(child.id in holders for child in node.children):
+            holders.add(node.id)
+    return holders
+
+
+def _culprits(root: N, answers: Mapping[str, A]) -> tuple[tuple[str, ...], frozenset[str]]:
+    """Failing components none of whose parts fails or could not be judged (such a part may hold the fault)."""
+    explained: set[str] = set()
+    culprits: list[str] = []
+    for node in reversed(_preorder(root)):
+        if any(child.id in explained or _suspect(answers.get(child.id)) for child in node.children):
+            explained.add(node.id)
+        elif _fails(answers.get(node.id)):
+            culprits.append(node.id)
+    leaves = {node.id for node in _leaves(root)}
+    return tuple(reversed(culprits)), frozenset(id for id in culprits if id not in leaves)
+
+
+def _fails(answer: Answer | None) -> bool:
+    return answer is not None and answer.diverges
+
+
+def _suspect(answer: Answer | None) -> bool:
+    return answer is not None and not _agrees(answer)
+
+
+def _agrees(answer: Answer) -> bool:
+    return not answer.diverges and not answer.unresolved
+
+
+def _preorder(root: N) -> list[N]:
+    found, waiting = [], [root]
+    while waiting:
+        found.append(node := waiting.pop())
+        waiting.extend(reversed(node.children))
+    return found
+
+
+def _leaves(root: N) -> list[N]:
+    return [node for node in _preorder(root) if not node.children]
