@@ -8,6 +8,7 @@ from dataclasses import replace
 import numpy as np
 import torch
 
+from bisect_tvm import __version__
 from bisect_tvm.model.hierarchy import Component
 from bisect_tvm.numerics.judge import Judgement
 from bisect_tvm.numerics.verdict import Verdict
@@ -26,11 +27,20 @@ TELLING = (
 
 
 def assemble(
-    tree: Component, found: Found[Judgement], *, environment: Mapping[str, str], builds: int, seconds: Mapping[str, float]
+    tree: Component,
+    found: Found[Judgement],
+    *,
+    environment: Mapping[str, str],
+    builds: int,
+    seconds: Mapping[str, float],
 ) -> Report:
     """Make the report of everything that was measured."""
+    # Components that nobody asked about are not in the report; what they hold stands under the next one that is.
+    nearest: dict[str | None, str | None] = {None: None}
+    for component in tree.walk():
+        nearest[component.id] = component.id if component.id in found.answers else nearest[component.parent]
     entries = tuple(
-        _entry(component, found.answers[component.id], component.id in found.interactions)
+        _entry(component, nearest[component.parent], found.answers[component.id], component.id in found.interactions)
         for component in tree.walk()
         if component.id in found.answers
     )
@@ -42,7 +52,7 @@ def assemble(
         tree=entries,
         culprit_ids=found.culprits,
         environment={
-            "bisect_tvm": _own_version(),
+            "bisect_tvm": __version__,
             "torch": torch.__version__,
             "numpy": np.__version__,
             "python": platform.python_version(),
@@ -54,13 +64,13 @@ def assemble(
     return replace(report, summary=summarize(report))
 
 
-def _entry(component: Component, judgement: Judgement, interaction: bool) -> Entry:
+def _entry(component: Component, parent: str | None, judgement: Judgement, interaction: bool) -> Entry:
     worst = judgement.worst
     verdict = Verdict.INTERACTION if interaction else judgement.verdict
     reason = f"its parts agree alone, together they do not: {judgement.reason}" if interaction else judgement.reason
     return Entry(
         id=component.id,
-        parent=component.parent,
+        parent=parent,
         depth=component.depth,
         kind=component.kind,
         path=component.path,
@@ -130,9 +140,3 @@ def _count(count: int, noun: str) -> str:
 
 def _number(value: float | None) -> str:
     return "an unknown amount" if value is None else f"{value:.1e}"
-
-
-def _own_version() -> str:
-    from bisect_tvm import __version__
-
-    return __version__

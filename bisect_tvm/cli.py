@@ -22,18 +22,19 @@ from typing import TYPE_CHECKING, Any
 
 import click
 from rich.console import Console
+from rich.live import Live
+from rich.spinner import Spinner
 from rich.text import Text
 
 from bisect_tvm import __version__
 from bisect_tvm.errors import BisectError, InputError
 from bisect_tvm.numerics.verdict import Verdict
+from bisect_tvm.report.text import render_text
 
 if TYPE_CHECKING:
     from bisect_tvm.report.report import Report
 
 FAITHFUL, DIVERGENCE, NO_ANSWER, INTERRUPTED = 0, 1, 2, 130
-
-Progress = Callable[[str], None] | None
 
 
 class _UnansweredError(Exception):
@@ -104,7 +105,13 @@ def demo(quiet: bool, debug: bool) -> None:
             from bisect_tvm.demo import run_demo  # Imports torch and TVM.
 
             with _progress(quiet) as progress:
-                run_demo(_echo, progress)
+
+                def tell(text: str) -> None:
+                    if progress is not None:
+                        progress.clear()
+                    _echo(text)
+
+                run_demo(tell, progress)
     except _UnansweredError as unanswered:
         sys.exit(unanswered.status)
 
@@ -184,14 +191,33 @@ def _explained(debug: bool) -> Iterator[None]:
         raise _UnansweredError(NO_ANSWER) from error
 
 
+class _Progress:
+    """A line on standard error that says what is being done, while it is done."""
+
+    def __init__(self) -> None:
+        # rich would send what is printed meanwhile to standard error, into which a report must not go.
+        self._live = Live(console=Console(stderr=True), transient=True, redirect_stdout=False, redirect_stderr=False)
+
+    def __call__(self, line: str) -> None:
+        self._live.update(Spinner("dots", Text(line)))
+        self._live.start()
+
+    def clear(self) -> None:
+        """Take the line away, before something is printed or because all is done."""
+        self._live.stop()
+
+
 @contextmanager
-def _progress(quiet: bool) -> Iterator[Progress]:
-    """A line on standard error that says what is being done; nothing unless that is a terminal."""
+def _progress(quiet: bool) -> Iterator[_Progress | None]:
+    """None unless standard error is a terminal."""
     if quiet or not sys.stderr.isatty():
         yield None
         return
-    with Console(stderr=True).status("") as status:
-        yield lambda line: status.update(Text(line))
+    progress = _Progress()
+    try:
+        yield progress
+    finally:
+        progress.clear()
 
 
 def _check_writable(folder: Path) -> None:
@@ -205,8 +231,6 @@ def _check_writable(folder: Path) -> None:
 
 
 def _save(report: "Report", folder: Path) -> list[Path]:
-    from bisect_tvm.report.text import render_text  # Beside the commands, like all that comes after the work.
-
     paths = _new_files(folder)
     report.save(paths[0])
     paths[1].write_text(render_text(report) + "\n", encoding="utf-8")
@@ -234,8 +258,6 @@ def _new_files(folder: Path) -> list[Path]:
 
 
 def _show(report: "Report") -> None:
-    from bisect_tvm.report.text import render_text
-
     colour = sys.stdout.isatty() and "NO_COLOR" not in os.environ
     _echo(render_text(report, min(100, shutil.get_terminal_size((100, 40)).columns), colour))
 

@@ -5,6 +5,7 @@ more and more, and nothing stands out; beside float64 the fault does. The second
 SELU, as TVM converts it. What is said about them is read off the reports, so it stays true when TVM changes.
 """
 
+import textwrap
 from collections.abc import Callable
 
 import torch
@@ -12,6 +13,7 @@ from torch import nn
 
 from bisect_tvm.locating import locate
 from bisect_tvm.lowering.approximations import gelu_tanh
+from bisect_tvm.numerics.verdict import Verdict
 from bisect_tvm.report.report import Entry, Report
 
 LAYERS, HIDDEN, HEADS, VOCABULARY, TOKENS = 3, 64, 2, 100, 12
@@ -189,45 +191,57 @@ def run_demo(write: Write, progress: Progress = None) -> tuple[Report, Report]:
 
 def tell_first(report: Report) -> str:
     """Three nested parts in both precisions, and what the columns show."""
-    rows = [f"{'deviation from PyTorch':44}{'float32':>10}{'float64':>10}"]
-    rows += [
-        f"{what + ': ' + (entry.operator or entry.path or 'all of it'):44.44}"
-        f"{_number(entry.deviation32):>10}{_number(entry.deviation64):>10}"
-        for what, entry in _nested(report)
-    ]
-    if not report.culprits:
-        return "\n".join([*rows, "", "No component was found to deviate by more than rounding explains."])
-    names = ", ".join(f"{entry.path} ({entry.operator})" for entry in report.culprits)
-    return "\n".join(
-        [
-            *rows,
-            "",
-            "In float32 alone, a larger part deviating more could be rounding. In float64 rounding is gone, and what",
-            f"still deviates is computed differently. Found: {names}.",
-        ]
-    )
+    rows = [f"{'deviation from PyTorch':<44}{'float32':>10}{'float64':>10}"]
+    for what, entry in _nested(report):
+        name = f"{what} {entry.operator or entry.path}"
+        rows.append(f"{name:<44}{_number(entry.deviation32):>10}{_number(entry.deviation64):>10}")
+    if report.culprits:
+        conclusion = (
+            "In float32 alone, the model's deviation might be rounding that piled up. In float64 rounding is gone, and "
+            f"what still deviates is computed differently: {_found(report)}."
+        )
+    else:
+        conclusion = f"No part was found to deviate by more than rounding explains; the verdict is {report.verdict}."
+    return "\n".join([*rows, "", *textwrap.wrap(conclusion, 100)])
 
 
 def tell_second(report: Report) -> str:
     """One sentence on what TVM does with SELU today."""
-    wrong = [entry for entry in report.culprits if entry.operator is not None]
-    if not wrong:
-        return f"This TVM shows no fault here: the verdict is {report.verdict}."
-    found = ", ".join(f"{entry.operator} in {entry.path or 'the model'}" for entry in wrong)
-    deviation = report.root.deviation64
-    size = "" if deviation is None else f"; the network's output is off by {deviation:.1%}, in float64 as well"
-    return f"Nothing was staged here: this TVM itself computes {found} differently{size}."
+    if report.culprits:
+        deviation = report.root.deviation64
+        size = "" if deviation is None else f"; the network's output is off by {deviation:.1%}, in float64 as well"
+        told = f"Nothing was staged here: this TVM itself computes {_found(report)} differently{size}."
+    else:
+        told = f"No part was found that this TVM computes differently; the verdict is {report.verdict}."
+    return textwrap.fill(told, 100)
+
+
+def _found(report: Report) -> str:
+    first, count = report.culprits[0], len(report.culprits)
+    others = f" and {count - 1} more, which the report names" if count > 1 else ""
+    return f"{first.operator or first.module_class} in {first.path or 'the model'}{others}"
 
 
 def _nested(report: Report) -> list[tuple[str, Entry]]:
-    """An operator that agrees, a submodule that agrees, and the model: the three that the story compares."""
-    clean = [entry for entry in report.tree[1:] if not entry.verdict.is_divergence and entry.deviation32 is not None]
+    """The three that the story compares: an operator that agrees, the largest submodule that agrees, and the model."""
     rows: list[tuple[str, Entry]] = []
-    for kind, what in (("operator", "operator"), ("module", "submodule")):
-        same = [entry for entry in clean if entry.kind == kind]
-        if same:
-            rows.append((what, max(same, key=lambda entry: (entry.operators, entry.deviation32 or 0.0))))
+    agreeing = [entry for entry in report.tree[1:] if entry.verdict in (Verdict.FAITHFUL, Verdict.ROUNDING)]
+    modules = [entry for entry in agreeing if entry.kind == "module"]
+    module = max(modules, key=_size, default=None)
+    inside = [entry for entry in agreeing if entry.kind == "operator" and (module is None or _is_in(entry, module))]
+    if operator := max(inside, key=_size, default=None):
+        rows.append(("operator", operator))
+    if module is not None:
+        rows.append(("submodule", module))
     return [*rows, ("model", report.root)]
+
+
+def _size(entry: Entry) -> tuple[int, float]:
+    return entry.operators, entry.deviation32 or 0.0
+
+
+def _is_in(entry: Entry, module: Entry) -> bool:
+    return f"{entry.path}.".startswith(f"{module.path}.")
 
 
 def _number(number: float | None) -> str:

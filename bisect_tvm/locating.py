@@ -37,8 +37,8 @@ def locate(
     """Say which part of `model` TVM computes differently from PyTorch, how sure that is, and where it stands in the source.
 
     The model is exported, imported and built as usual, then once more in double precision, where rounding is 1e-16 and a wrong
-    formula is not. If either deviates by more than rounding explains, all operators are built side by side, each fed with PyTorch's own
-    values, so that those which are wrong stand out whatever the others do.
+    formula is not. If either deviates by more than rounding explains, all operators are built side by side, each fed with
+    PyTorch's own values, so that those which are wrong stand out whatever the others do.
 
     Args:
         model: a module in evaluation mode, or an exported program. It is left exactly as it was, also when this fails.
@@ -79,6 +79,8 @@ def locate(
         "convert_map": ", ".join(sorted(convert_map or {})) or "none",
         "exhaustive": str(exhaustive),
     }
+    if program.ignored:
+        options["not compared"] = f"outputs of type {', '.join(sorted(program.ignored))}"
     environment = {**tvm_environment(parsed), **options}
     return assemble(tree, found, environment=environment, builds=builder.builds, seconds=seconds)
 

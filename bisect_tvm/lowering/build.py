@@ -1,6 +1,6 @@
 """Steps 4d and 4e: from Relax functions to numbers."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -15,11 +15,11 @@ Functions = dict[Any, Any]
 """Relax functions and TIR kernels by global variable."""
 
 
-class BuildFailed(Exception):
+class BuildError(Exception):
     """TVM could not lower or compile; the message is its reason."""
 
 
-class RunFailed(Exception):
+class RunError(Exception):
     """TVM compiled the function but could not run it; the message is its reason."""
 
 
@@ -51,7 +51,7 @@ def legalize(functions: Functions, target: tvm.target.Target) -> Functions:
     """Lower Relax operators to TIR kernels, as the first passes of TVM's default pipeline do.
 
     Raises:
-        BuildFailed: an operator has no lowering for its types.
+        BuildError: an operator has no lowering for its types.
     """
     passes = tvm.transform.Sequential(
         [relax.backend.DispatchSampling(), relax.backend.DispatchSortScan(), relax.transform.LegalizeOps()]
@@ -60,7 +60,7 @@ def legalize(functions: Functions, target: tvm.target.Target) -> Functions:
         with target:
             module = passes(IRModule(functions))
     except Exception as error:
-        raise BuildFailed(reason_of(error)) from error
+        raise BuildError(f"TVM cannot lower it: {reason_of(error)}") from error
     return dict(module.functions_items())
 
 
@@ -75,7 +75,7 @@ class Builder:
         """Compile all functions in one build, with TVM's default pipeline.
 
         Raises:
-            BuildFailed: with TVM's reason.
+            BuildError: with TVM's reason.
         """
         self.builds += 1
         try:
@@ -83,8 +83,31 @@ class Builder:
             device = device_of(self.target)
             machine = relax.VirtualMachine(compiled, device)
         except Exception as error:
-            raise BuildFailed(reason_of(error)) from error
+            raise BuildError(f"TVM cannot compile it: {reason_of(error)}") from error
         return Executable(machine, device)
+
+
+def failing_kernels(functions: Functions, target: tvm.target.Target) -> dict[str, str]:
+    """Compile every TIR kernel on its own and return those that TVM cannot compile, with its reasons.
+
+    A failed build of many functions does not say which one is to blame; kernels are few (equal ones are shared) and small.
+    """
+    failures = {}
+    for variable, function in functions.items():
+        if isinstance(function, tvm.tirx.PrimFunc):
+            named = function.with_attr("global_symbol", variable.name_hint)
+            try:
+                tvm.tirx.build(IRModule({variable: named}), target)
+            except Exception as error:
+                failures[variable.name_hint] = reason_of(error)
+    return failures
+
+
+def kernels_of(function: Any) -> set[str]:
+    """Names of the module's functions that a Relax function calls."""
+    if not isinstance(function, relax.Function):
+        return set()
+    return {variable.name_hint for variable in relax.analysis.all_global_vars(function)}
 
 
 class Executable:
@@ -98,13 +121,13 @@ class Executable:
         """Run one function and return its outputs, flat.
 
         Raises:
-            RunFailed: with TVM's reason.
+            RunError: with TVM's reason.
         """
         try:
             result = self._machine[function](*[tvm.runtime.tensor(array, self._device) for array in inputs])
             return list(_arrays(result))
         except Exception as error:
-            raise RunFailed(reason_of(error)) from error
+            raise RunError(f"TVM cannot run it: {reason_of(error)}") from error
 
 
 def _arrays(result: Any) -> list[NDArray[np.generic]]:
@@ -113,8 +136,3 @@ def _arrays(result: Any) -> list[NDArray[np.generic]]:
     if isinstance(result, tvm.ffi.Shape if hasattr(tvm, "ffi") else ()):
         return [np.array([int(size) for size in result])]
     return [array for item in result for array in _arrays(item)]
-
-
-def entry_point(functions: Mapping[Any, Any], name: str) -> Any:
-    """The function of that name."""
-    return next(function for variable, function in functions.items() if variable.name_hint == name)

@@ -31,7 +31,7 @@ class Imported:
     `relax.const`, and ratios of sizes (resize computes its coordinates from them)."""
 
 
-class ImportFailed(Exception):
+class ImporterError(Exception):
     """The importer refused the program; the message is its reason."""
 
 
@@ -39,7 +39,7 @@ def import_program(exported: ExportedProgram, convert_map: ConvertMap | None) ->
     """Convert `exported`, which is already decomposed or not as the user wants it.
 
     Raises:
-        ImportFailed: with the importer's own reason.
+        ImporterError: with the importer's own reason.
     """
     with _constants_recorded() as exact:
         try:
@@ -47,7 +47,7 @@ def import_program(exported: ExportedProgram, convert_map: ConvertMap | None) ->
                 exported, custom_convert_map=dict(convert_map) if convert_map else None, run_ep_decomposition=False
             )
         except Exception as error:  # whatever a converter raises, the user's own included
-            raise ImportFailed(reason_of(error)) from error
+            raise ImporterError(f"TVM's importer refuses it: {reason_of(error)}") from error
     return Imported(module, frozenset(exact | _literals(exported) | _size_ratios(exported)))
 
 

@@ -11,9 +11,7 @@ import tvm
 import tvm_ffi
 
 # Nodes that hold no types or that are looked up by identity.
-_KEPT = frozenset(
-    {"ir.Op", "ir.SourceName", "ir.Span", "ir.SequentialSpan", "ir.VDevice", "ir.EnvFunc", "relax.ExternFunc"}
-)
+_KEPT = frozenset({"ir.Op", "ir.SourceName", "ir.Span", "ir.SequentialSpan", "ir.VDevice", "ir.EnvFunc", "relax.ExternFunc"})
 _KEPT_PREFIXES = ("target.",)
 
 Replace = Callable[[Any], Any]

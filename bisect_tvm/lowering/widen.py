@@ -32,9 +32,7 @@ def widen_functions(functions: Mapping[Any, Any], exact: Iterable[float], *, suf
         suffix: put behind each function's name, so that both versions fit in one module.
     """
     restore = _Restore(exact)
-    rewriter = Rewriter(
-        dtype=_widen_dtype, tensor=restore.tensor, number=restore.number, rename=lambda name: name + suffix
-    )
+    rewriter = Rewriter(dtype=_widen_dtype, tensor=restore.tensor, number=restore.number, rename=lambda name: name + suffix)
     return rewriter.functions(functions)
 
 

@@ -1,10 +1,11 @@
 """Step 4: from exported programs to executables that can be run in both precisions.
 
-Every program becomes one function, all functions of a question sit in one module, and the module is built once. Programs that import
-to the same code (the layers of a transformer) share a function. What cannot be imported, lowered or compiled is found by halving and set
-aside with TVM's reason; the rest is built all the same.
+Every program becomes one function, all functions of a question sit in one module, and the module is built once. Programs that
+import to the same code (the layers of a transformer) share a function. What cannot be imported, lowered or compiled is found
+by halving and set aside with TVM's reason; the rest is built all the same.
 """
 
+import contextlib
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, TypeVar
@@ -14,8 +15,17 @@ from numpy.typing import NDArray
 from torch.export import ExportedProgram
 from tvm import relax
 
-from bisect_tvm.lowering.build import Builder, BuildFailed, Executable, Functions, RunFailed, legalize
-from bisect_tvm.lowering.importer import ConvertMap, Imported, ImportFailed, import_program
+from bisect_tvm.lowering.build import (
+    Builder,
+    BuildError,
+    Executable,
+    Functions,
+    RunError,
+    failing_kernels,
+    kernels_of,
+    legalize,
+)
+from bisect_tvm.lowering.importer import ConvertMap, Imported, ImporterError, import_program
 from bisect_tvm.lowering.rewrite import Rewriter
 from bisect_tvm.lowering.widen import widen_functions
 
@@ -34,11 +44,11 @@ class Runnable:
     wide: Executable
 
     def run_native(self, inputs: Arrays) -> Arrays:
-        """Run as imported. Raises `RunFailed`."""
+        """Run as imported. Raises `RunError`."""
         return self.native.run(self.function, inputs)
 
     def run_wide(self, inputs: Arrays) -> Arrays:
-        """Run in float64. Raises `RunFailed`."""
+        """Run in float64. Raises `RunError`."""
         return self.wide.run(self.function + WIDE, inputs)
 
 
@@ -52,6 +62,7 @@ class Workshop:
     """Context manager that adds to the seconds of a step."""
     failures: dict[str, str] = field(default_factory=dict)
     """Why a program could not be imported, lowered or built, by its key."""
+    _exact: frozenset[float] = frozenset()
 
     def build_whole(self, exported: ExportedProgram) -> Runnable | str:
         """Build the whole program twice: as the user would, and widened. Returns the reason where that fails."""
@@ -66,7 +77,7 @@ class Workshop:
                 wide = widen_functions(lowered, imported.exact, suffix=WIDE)
             with self.timed("build"):
                 return Runnable("main", native, self.builder.build(wide))
-        except (ImportFailed, BuildFailed) as error:
+        except (ImporterError, BuildError) as error:
             return str(error)
 
     def import_one(self, key: str, exported: ExportedProgram) -> Imported | None:
@@ -74,45 +85,60 @@ class Workshop:
         try:
             with self.timed("import"):
                 return import_program(exported, self.convert_map)
-        except ImportFailed as error:
+        except ImporterError as error:
             self.failures[key] = str(error)
             return None
 
     def build_parts(self, imported: Mapping[str, Imported]) -> dict[str, Runnable]:
         """Build all programs, in both precisions, in one build where possible."""
-        exact = frozenset(number for each in imported.values() for number in each.exact)
+        self._exact = frozenset(number for each in imported.values() for number in each.exact)
         groups = {key: _renamed(each, key) for key, each in imported.items()}
-        with self.timed("lower"):
-            sound = self._without_failing(groups)
-        if not sound:
+        keys = self._lowerable(groups)
+        if not keys:
             return {}
+        with contextlib.suppress(BuildError):
+            return self._build_together(groups, keys)
+        # The usual cause is a kernel that TVM cannot compile; it is cheaper to find than by building halves.
+        keys = self._without_bad_kernels(groups, keys)
+        return self._build_by_halves(groups, keys)
+
+    def _lowerable(self, groups: Mapping[str, Functions]) -> list[str]:
         with self.timed("lower"):
-            lowered = legalize(_merged(groups, sound), self.builder.target)
-            wide = widen_functions(lowered, exact, suffix=WIDE)
+            sound = _halve(list(groups), lambda keys: self._legalize(groups, keys), self._set_aside)
+        return [key for keys, _ in sound for key in keys]
+
+    def _legalize(self, groups: Mapping[str, Functions], keys: Sequence[str]) -> Functions:
+        merged = {name: function for key in keys for name, function in groups[key].items()}
+        return legalize(merged, self.builder.target)
+
+    def _in_both_precisions(self, groups: Mapping[str, Functions], keys: Sequence[str]) -> Functions:
+        with self.timed("lower"):
+            lowered = self._legalize(groups, keys)
+            return {**lowered, **widen_functions(lowered, self._exact, suffix=WIDE)}
+
+    def _build_together(self, groups: Mapping[str, Functions], keys: Sequence[str]) -> dict[str, Runnable]:
+        functions = self._in_both_precisions(groups, keys)
         with self.timed("build"):
-            try:
-                executable = self.builder.build({**lowered, **wide})
-                return {key: Runnable(key, executable, executable) for key in sound}
-            except BuildFailed:
-                return self._build_by_halves(groups, sound, exact)
+            executable = self.builder.build(functions)
+        return {key: Runnable(key, executable, executable) for key in keys}
 
-    def _without_failing(self, groups: Mapping[str, Functions]) -> list[str]:
-        """The programs that can be lowered; the others go to `failures`."""
-        good = _halve(
-            list(groups), lambda keys: legalize(_merged(groups, keys), self.builder.target), self._set_aside
-        )
-        return [key for keys, _ in good for key in keys]
+    def _without_bad_kernels(self, groups: Mapping[str, Functions], keys: Sequence[str]) -> list[str]:
+        """The programs all of whose kernels can be compiled; the others go to `failures`."""
+        functions = self._in_both_precisions(groups, keys)
+        with self.timed("check kernels"):
+            failing = failing_kernels(functions, self.builder.target)
+        called = {variable.name_hint: kernels_of(function) for variable, function in functions.items()}
+        for key in keys:
+            bad = sorted((called[key] | called[key + WIDE]) & failing.keys())
+            if bad:
+                self._set_aside(key, f"TVM cannot compile its kernel {bad[0]}: {failing[bad[0]]}")
+        return [key for key in keys if key not in self.failures]
 
-    def _build_by_halves(self, groups: Mapping[str, Functions], keys: list[str], exact: frozenset[float]) -> dict[str, Runnable]:
-        def attempt(some: Sequence[str]) -> Executable:
-            lowered = legalize(_merged(groups, some), self.builder.target)
-            return self.builder.build({**lowered, **widen_functions(lowered, exact, suffix=WIDE)})
-
-        return {
-            key: Runnable(key, executable, executable)
-            for some, executable in _halve(keys, attempt, self._set_aside)
-            for key in some
-        }
+    def _build_by_halves(self, groups: Mapping[str, Functions], keys: list[str]) -> dict[str, Runnable]:
+        built: dict[str, Runnable] = {}
+        for _, some in _halve(keys, lambda few: self._build_together(groups, few), self._set_aside):
+            built |= some
+        return built
 
     def _set_aside(self, key: str, reason: str) -> None:
         self.failures[key] = reason
@@ -128,7 +154,7 @@ def _halve(
         some = waiting.pop()
         try:
             done.append((some, attempt(some)))
-        except BuildFailed as error:
+        except BuildError as error:
             if len(some) == 1:
                 refused(some[0], str(error))
             else:
@@ -145,8 +171,4 @@ def _renamed(imported: Imported, key: str) -> Functions:
             for name, f in functions.items()}  # fmt: skip
 
 
-def _merged(groups: Mapping[str, Functions], keys: Sequence[str]) -> Functions:
-    return {name: function for key in keys for name, function in groups[key].items()}
-
-
-__all__ = ["RunFailed", "Runnable", "Workshop"]
+__all__ = ["RunError", "Runnable", "Workshop"]

@@ -41,6 +41,8 @@ class Program:
     """The graph's nodes by name, in execution order."""
     prefix: str
     """Path of the user's model inside the exported one: ``""``, or ``"model"`` where it had to be wrapped (see `_Adapter`)."""
+    ignored: frozenset[str]
+    """Classes of returned objects that torch cannot look into (a key-value cache); what they hold is not compared."""
 
 
 def capture(model: object, inputs: Any, kwargs: Mapping[str, Any] | None, *, decompose: bool) -> Program:
@@ -61,17 +63,15 @@ def capture(model: object, inputs: Any, kwargs: Mapping[str, Any] | None, *, dec
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         if isinstance(model, ExportedProgram):
-            exported, prefix, flat = model, "", _flat_inputs(model, args, keywords)
+            exported, prefix, flat, ignored = model, "", _flat_inputs(model, args, keywords), set[str]()
         elif isinstance(model, torch.nn.Module):
             _require_evaluation_mode(model)
-            exported, prefix, flat = _export(model, args, keywords)
+            exported, prefix, flat, ignored = _export(model, args, keywords)
         else:
-            raise InputError(
-                f"`model` must be a torch.nn.Module or a torch.export.ExportedProgram, but it is {_type_name(model)}."
-            )
+            raise InputError(f"`model` must be a torch.nn.Module or a torch.export.ExportedProgram, but it is {_type_name(model)}.")
         if decompose:
-            exported = exported.run_decompositions()
-    return _bind(exported, flat, prefix)
+            exported = _decompose(exported)
+    return _bind(exported, flat, prefix, ignored)
 
 
 def _arguments(inputs: Any, kwargs: Mapping[str, Any] | None) -> tuple[tuple[Any, ...], dict[str, Any]]:
@@ -107,7 +107,7 @@ def _require_evaluation_mode(model: torch.nn.Module) -> None:
 
 def _export(
     model: torch.nn.Module, args: tuple[Any, ...], keywords: dict[str, Any]
-) -> tuple[ExportedProgram, str, list[Any]]:
+) -> tuple[ExportedProgram, str, list[Any], set[str]]:
     """Export as the user would; wrapped only where the plain export cannot work (see `_Adapter`)."""
     if isinstance(model, torch.jit.ScriptModule):
         raise InputError("`model` is a scripted or traced module; torch.export needs the original torch.nn.Module.")
@@ -118,13 +118,25 @@ def _export(
             if not _is_about_containers(error):
                 raise _why_not_exported(model, args, keywords, error) from error
         else:
-            return exported, "", _flat_inputs(exported, args, keywords)
+            return exported, "", _flat_inputs(exported, args, keywords), set()
     tensors, rebuild = _take_tensors((args, keywords))
+    adapter = _Adapter(model, rebuild)
     try:
-        exported = torch.export.export(_Adapter(model, rebuild), tuple(tensors))
+        exported = torch.export.export(adapter, tuple(tensors))
     except Exception as error:
         raise _why_not_exported(model, args, keywords, error) from error
-    return exported, "model", list(tensors)
+    return exported, "model", list(tensors), adapter.ignored
+
+
+def _decompose(exported: ExportedProgram) -> ExportedProgram:
+    try:
+        decomposed: ExportedProgram = exported.run_decompositions()
+    except Exception as error:
+        raise CaptureError(
+            f"PyTorch cannot decompose the exported program, as TVM's importer does first: {_one_line(error)}. Use "
+            "decompose=False, or write that part otherwise (for Hugging Face attention: attn_implementation='eager')."
+        ) from error
+    return decomposed
 
 
 def _is_about_containers(error: Exception) -> bool:
@@ -143,12 +155,16 @@ class _Adapter(torch.nn.Module):
         super().__init__()
         self.model = model
         self._rebuild = rebuild
+        self.ignored: set[str] = set()
         self.training = model.training
 
     def forward(self, *tensors: torch.Tensor) -> tuple[torch.Tensor, ...]:
         args, keywords = self._rebuild(list(tensors))
-        outputs, _ = _take_tensors(self.model(*args, **keywords))
-        return tuple(outputs)
+        result = self.model(*args, **keywords)
+        leaves, _ = _leaves(result)
+        plain = torch.Tensor | bool | int | float | str | None
+        self.ignored.update(f"{type(leaf).__qualname__}" for leaf in leaves if not isinstance(leaf, plain))
+        return tuple(leaf for leaf in leaves if isinstance(leaf, torch.Tensor))
 
 
 def _leaves(value: Any) -> tuple[list[Any], Callable[[list[Any]], Any]]:
@@ -158,10 +174,7 @@ def _leaves(value: Any) -> tuple[list[Any], Callable[[list[Any]], Any]]:
 
     def rebuild(flat: list[Any]) -> Any:
         taken = iter(flat)
-        whole = [
-            next(taken) if part is None else part[1]([next(taken) for _ in part[0]])
-            for part in parts
-        ]
+        whole = [next(taken) if part is None else part[1]([next(taken) for _ in part[0]]) for part in parts]
         return pytree.tree_unflatten(whole, spec)
 
     return [x for leaf, part in zip(leaves, parts, strict=True) for x in ([leaf] if part is None else part[0])], rebuild
@@ -217,7 +230,7 @@ def _flat_inputs(exported: ExportedProgram, args: tuple[Any, ...], keywords: dic
     return flat
 
 
-def _bind(exported: ExportedProgram, flat: list[Any], prefix: str) -> Program:
+def _bind(exported: ExportedProgram, flat: list[Any], prefix: str, ignored: set[str]) -> Program:
     buffers = dict(exported.named_buffers())
     bindings: dict[str, torch.Tensor] = {}
     inputs: list[str] = []
@@ -240,7 +253,7 @@ def _bind(exported: ExportedProgram, flat: list[Any], prefix: str) -> Program:
             raise CaptureError(f"The exported program takes {spec.kind.name} {name!r}, which cannot be compared yet.")
     nodes = {node.name: node for node in exported.graph.nodes}
     refuse_aliased_mutation(nodes)
-    return Program(exported, bindings, tuple(inputs), nodes, prefix)
+    return Program(exported, bindings, tuple(inputs), nodes, prefix, frozenset(ignored))
 
 
 def _require_same_type(exported: ExportedProgram, name: str, value: Any) -> None:

@@ -5,7 +5,7 @@ component sees another's error.
 """
 
 import hashlib
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -100,9 +100,7 @@ def cut(program: Program, component: Component, values: Mapping[str, Value]) -> 
     return Cut(component.id, exported, tuple(n.name for n in edge.inputs), tuple(n.name for n in edge.outputs))
 
 
-def signature_of(
-    program: Program, component: Component, values: Mapping[str, Value], by_name: Iterable[str] = ()
-) -> str:
+def signature_of(program: Program, component: Component, values: Mapping[str, Value], by_name: Iterable[str] = ()) -> str:
     """A digest that is equal for components that give the same cut, so that identical layers are imported once.
 
     Args:
@@ -119,10 +117,15 @@ def signature_of(
     for i, node in enumerate(edge.nodes):
         local[node] = f"n{i}"
         name = node.name if getattr(node.target, "__name__", "") in own else ""
-        args = fx.map_arg((node.args, node.kwargs), lambda source: _Local(local.get(source) or repr(values[source.name])))
-        text.append(f"{name}{node.op}{node.target}{args!r}{_type_of(values[node.name], node)}")
+        shown = _mapped((node.args, node.kwargs), lambda source: _Local(local.get(source) or repr(values[source.name])))
+        text.append(f"{name}{node.op}{node.target}{shown!r}{_type_of(values[node.name], node)}")
     text.append(",".join(local[node] for node in edge.outputs))
     return hashlib.sha256("\n".join(text).encode()).hexdigest()
+
+
+def _mapped(arguments: Any, replace: Callable[[fx.Node], Any]) -> Any:
+    """The arguments of a node with every node among them replaced by anything."""
+    return fx.map_arg(arguments, replace)
 
 
 @dataclass(frozen=True)
@@ -147,9 +150,7 @@ def _copy(graph: fx.Graph, node: fx.Node, copied: Mapping[fx.Node, Any], values:
         return copied[source] if source in copied else values[source.name]
 
     # The node keeps its name and meta: a user's own converter may look at them.
-    made = graph.create_node(
-        node.op, node.target, fx.map_arg(node.args, local), fx.map_arg(node.kwargs, local), node.name, node.type
-    )
+    made = graph.create_node(node.op, node.target, _mapped(node.args, local), _mapped(node.kwargs, local), node.name, node.type)
     made.meta = dict(node.meta)
     if isinstance(values[node.name], torch.Tensor):
         made.meta["val"] = _concrete(node, values)

@@ -1,7 +1,8 @@
 """Operators that move, select or compare numbers without rounding any.
 
-Their results are some of their inputs, to the last bit, or whole numbers. Rounding explains no deviation there, so the noise floor must
-not be raised by perturbing them: one bit that differs counts, and an index that was computed as a float must not be moved by one.
+Their results are some of their inputs, to the last bit, or whole numbers. Rounding explains no deviation there, so the noise
+floor must not be raised by perturbing them: one bit that differs counts, and an index that was computed as a float must not
+be moved by one.
 """
 
 import torch
@@ -49,8 +50,9 @@ def is_steady(node: fx.Node) -> bool:
 
 def _from_float_to_whole(node: fx.Node) -> bool:
     made, given = node.meta.get("val"), node.args[0].meta.get("val") if isinstance(node.args[0], fx.Node) else None
-    both = isinstance(made, torch.Tensor) and isinstance(given, torch.Tensor)
-    return both and given.is_floating_point() and not made.is_floating_point()
+    if not isinstance(made, torch.Tensor) or not isinstance(given, torch.Tensor):
+        return False
+    return given.is_floating_point() and not made.is_floating_point()
 
 
 def _name(target: object) -> str:

@@ -4,6 +4,7 @@ Every operator of the flat graph carries the chain of submodule calls that ran i
 arguments give the dataflow. Both are built in networkx here and handed out as frozen `Component`s.
 """
 
+import itertools
 import operator
 from collections.abc import Sequence
 from dataclasses import dataclass, field
@@ -70,7 +71,7 @@ def component_tree(program: Program) -> Component:
             continue
         chain = _chain(node, program.prefix)
         calls[root.chain] = chain[0]
-        for outer, inner in zip(chain, chain[1:], strict=False):
+        for outer, inner in itertools.pairwise(chain):
             calls.setdefault(inner.chain, inner)
             tree.add_edge(outer.chain, inner.chain)
         leaf = (*chain[-1].chain, f"/{node.name}")
@@ -127,7 +128,9 @@ def _chain(node: fx.Node | None, prefix: str) -> list[_Call]:
 
 
 def _freeze(
-    tree: "nx.DiGraph[tuple[str, ...]]", calls: dict[tuple[str, ...], _Call], owned: dict[tuple[str, ...], list[fx.Node]]
+    tree: "nx.DiGraph[tuple[str, ...]]",
+    calls: dict[tuple[str, ...], _Call],
+    owned: dict[tuple[str, ...], list[fx.Node]],
 ) -> Component:
     made: dict[tuple[str, ...], Component] = {}
     names = _unique_ids(calls)

@@ -1,7 +1,7 @@
 """In-place operators in an undecomposed graph.
 
-Decomposition makes a graph functional. With ``decompose=False`` in-place operators stay; a result that only they return can be compared
-as any other, but a value that is changed and then read under its old name has no single reference value.
+Decomposition makes a graph functional. With ``decompose=False`` in-place operators stay; a result that only they return can
+be compared as any other, but a value that is changed and then read under its old name has no single reference value.
 """
 
 from collections.abc import Mapping
@@ -30,7 +30,9 @@ def _written(node: fx.Node) -> list[fx.Node]:
     return [
         value
         for argument, value in zip(arguments, node.args, strict=False)
-        if argument.alias_info is not None and argument.alias_info.is_write and isinstance(value, fx.Node)
+        if argument.alias_info is not None
+        and argument.alias_info.is_write
+        and isinstance(value, fx.Node)
         # detach_ changes nothing but the autograd record
         and "detach_" not in str(node.target)
     ]

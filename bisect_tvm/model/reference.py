@@ -108,14 +108,18 @@ def is_assertion(node: fx.Node) -> bool:
 
 def is_uninitialised(node: fx.Node) -> bool:
     """True for operators whose values are arbitrary by design."""
-    return str(node.target).split(".")[1:2] in (["empty"], ["empty_like"], ["new_empty"], ["empty_strided"], ["empty_permuted"])
+    return str(node.target).split(".")[1:2] in (
+        ["empty"],
+        ["empty_like"],
+        ["new_empty"],
+        ["empty_strided"],
+        ["empty_permuted"],
+    )
 
 
 def widen(value: Value) -> Value:
     """Convert floating-point tensors to float64; all else stays."""
-    return pytree.tree_map(
-        lambda v: v.to(torch.float64) if isinstance(v, torch.Tensor) and v.dtype in WIDENED else v, value
-    )
+    return pytree.tree_map(lambda v: v.to(torch.float64) if isinstance(v, torch.Tensor) and v.dtype in WIDENED else v, value)
 
 
 @contextlib.contextmanager

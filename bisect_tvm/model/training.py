@@ -43,5 +43,3 @@ def _reads_training(module: nn.Module) -> bool:
         return "self.training" in inspect.getsource(type(module).forward)
     except (OSError, TypeError):  # defined in a prompt, or not in Python: nothing to read
         return False
-
-

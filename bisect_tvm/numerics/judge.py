@@ -1,7 +1,7 @@
 """From numbers to a verdict (design: section 6). Pure: arrays in, a `Judgement` out.
 
-The threshold: over clean operators and models the excess is 0 to 12, TVM's one-pass group_norm has 250 and more (mean 30), log1p near
-zero 1e8, a wrong formula 1e11 and up; 64 lies between.
+The threshold: over clean operators and models the excess is 0 to 12, TVM's one-pass group_norm has 250 and more (mean 30),
+log1p near zero 1e8, a wrong formula 1e11 and up; 64 lies between.
 """
 
 from collections.abc import Sequence

@@ -52,7 +52,7 @@ def spread_of(expected: Array, runs: list[Array]) -> NDArray[np.float64]:
         spread = np.zeros(expected.shape)
         for run in runs:
             with np.errstate(invalid="ignore", over="ignore"):
-                change = np.abs(run.astype(np.float64) - expected)
+                change = np.abs(run.astype(np.float64) - expected.astype(np.float64))
             change = np.where(_same_nonfinite(run, expected), 0.0, change)
             spread = np.maximum(spread, np.where(np.isnan(change), np.inf, change))
         return spread
@@ -128,7 +128,7 @@ def _compare_exactly(actual: Array, expected: Array, floor: Floor) -> Difference
 
 def _same_nonfinite(actual: Array, expected: Array) -> NDArray[np.bool_]:
     with np.errstate(invalid="ignore"):
-        return (np.isnan(actual) & np.isnan(expected)) | (np.isinf(actual) & (actual == expected))
+        return np.asarray((np.isnan(actual) & np.isnan(expected)) | (np.isinf(actual) & (actual == expected)), dtype=bool)
 
 
 def _quotient(error: float, magnitude: float) -> float:

@@ -140,8 +140,7 @@ def _rows(tree: _Tree, hot: frozenset[str], contrast: int, rest: bool) -> list[R
         if row.entry.id in hot and not row.is_rest:
             shown, folded = _select(tree.groups(row.entry), hot, contrast)
             below = [
-                Row(group.worst, row.depth + 1, group.twins, group.worst.id in tree.culprits, is_rest=False)
-                for group in shown
+                Row(group.worst, row.depth + 1, group.twins, group.worst.id in tree.culprits, is_rest=False) for group in shown
             ]
             if folded and rest:
                 twins = tuple(entry for group in folded for entry in group.twins)

@@ -43,7 +43,7 @@ class Entry:
     id: str
     """Unique in the report: the path, then ``/`` and the graph node for an operator."""
     parent: str | None
-    """`id` of the component that contains it; None for the model."""
+    """`id` of the smallest measured component that contains it; None for the model."""
     depth: int
     """0 for the model, 1 for what it contains, and so on."""
     kind: Literal["model", "module", "operator"]

@@ -118,21 +118,24 @@ def _label(row: Row, parent_path: str) -> str:
     entry = row.entry
     if row.is_rest:
         return f"... {len(row.twins)} more"
+    paths = [_relative(twin.path, parent_path) for twin in row.twins]
+    places = list(dict.fromkeys(path for path in paths if path))
+    count = f" x{len(row.twins)}" if len(row.twins) > 1 else ""
     if entry.operator is not None:
-        name = entry.operator
-    else:
-        path = entry.path.removeprefix(f"{parent_path}.") if parent_path else entry.path
-        name = f"{path} {entry.module_class.rpartition('.')[2]}".strip()
-    if len(row.twins) == 1:
-        return name
-    if entry.operator is not None:
-        return f"{name} x{len(row.twins)}"
-    paths = [twin.path.removeprefix(f"{parent_path}.") if parent_path else twin.path for twin in row.twins]
-    return f"{name} x{len(row.twins)} ({_span(paths)})"
+        # Usually of the module above it; if not, the module between them was not measured.
+        return f"{entry.operator}{count}" + (f" ({_span(places)})" if places else "")
+    name = f"{_relative(entry.path, parent_path)} {entry.module_class.rpartition('.')[2]}".strip()
+    return f"{name}{count}" + (f" ({_span(places)})" if count and places else "")
+
+
+def _relative(path: str, parent_path: str) -> str:
+    return "" if path == parent_path else path.removeprefix(f"{parent_path}.") if parent_path else path
 
 
 def _span(paths: Sequence[str]) -> str:
     """``layer.0..5`` if the last parts count up by one, else ``query, key, value`` or ``first, ..., last``."""
+    if len(paths) == 1:
+        return paths[0]
     stem, dot, first = paths[0].rpartition(".")
     tails = [path.removeprefix(stem + dot) for path in paths[1:]]
     if first.isdecimal() and tails == [str(int(first) + step) for step in range(1, len(paths))]:
@@ -150,9 +153,7 @@ def _culprits(report: "Report", width: int) -> list[RenderableType]:
         worst = {entry.id for entry in sorted(culprits, key=badness, reverse=True)[:_CULPRITS_SHOWN]}
         chosen = tuple(entry for entry in culprits if entry.id in worst)
     cells = [(_fit(at, 18), actual, expected) for at, actual, expected in (_element(entry.worst) for entry in chosen)]
-    widths = [
-        max(len(cell) for cell in column) for column in zip(("worst at", "TVM", "reference"), *cells, strict=True)
-    ]
+    widths = [max(len(cell) for cell in column) for column in zip(("worst at", "TVM", "reference"), *cells, strict=True)]
     left = width - sum(widths) - 4 * 2
     operator_width = min(max(cell_len(entry.operator or "operator") for entry in chosen), left // 2)
     table = Table(box=None, padding=(0, 2, 0, 0), pad_edge=False, header_style="underline")
@@ -229,11 +230,11 @@ def _unresolved(report: "Report", width: int) -> list[Text]:
 
 def _cost(report: "Report", width: int) -> list[Text]:
     cost = report.cost
-    steps = ", ".join(f"{step} {seconds:.1f}" for step, seconds in cost.seconds.items())
+    steps = ", ".join(f"{step} {seconds:.1f}" for step, seconds in cost.seconds.items() if seconds >= 0.05)
     builds = "1 TVM build" if cost.builds == 1 else f"{cost.builds} TVM builds"
     line = f"{builds}, {sum(cost.seconds.values()):.1f} s" + (f" ({steps})" if steps else "")
     environment = ", ".join(f"{name} {value}" for name, value in report.environment.items())
-    return [Text(text, style="dim") for text in (_fit(line, width), _fit(environment, width)) if text]
+    return [Text(text, style="dim") for text in (_fit(line, width), *_wrap(environment, width, most=3)) if text]
 
 
 def _largest(numbers: Iterable[float | None]) -> float | None:

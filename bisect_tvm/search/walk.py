@@ -1,8 +1,8 @@
 """The search: from a component tree and a probe to the smallest components that fail.
 
-Pure: it knows components by `id` and `children` only, and answers by three booleans' worth. The probe answers for many components at
-once and independently (each reads the reference's values), so nothing is assumed about how errors add up, cancel or saturate: many
-faults are found in one pass, and a failure need not be monotone in size.
+Pure: it knows components by `id` and `children` only, and answers by three booleans' worth. The probe answers for many
+components at once and independently (each reads the reference's values), so nothing is assumed about how errors add up,
+cancel or saturate: many faults are found in one pass, and a failure need not be monotone in size.
 
     1. the whole: if it agrees, stop (unless `exhaustive`)
     2. all operators: each that fails is a culprit

@@ -1,0 +1,1 @@
+"""What TVM makes of it: import, widening, build and run. The only room that imports TVM."""

@@ -1,0 +1,1 @@
+"""What PyTorch says: capture, hierarchy, reference and cuts."""

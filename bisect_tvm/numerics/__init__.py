@@ -1,0 +1,1 @@
+"""How different two results are, and why: pure numpy."""

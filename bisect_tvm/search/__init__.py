@@ -1,0 +1,1 @@
+"""Where the difference is: pure search, without torch or TVM."""
