@@ -54,10 +54,10 @@ def assemble(
         environment={
             "bisect_tvm": __version__,
             "torch": torch.__version__,
+            **environment,
             "numpy": np.__version__,
             "python": platform.python_version(),
             "platform": platform.platform(),
-            **environment,
         },
         cost=Cost(builds, dict(seconds)),
     )
@@ -113,7 +113,7 @@ def summarize(report: Report) -> str:
             f"{_number(root.deviation64)} in float64, which rounding explains"
         )
     if culprits:
-        parts.append(f"{_count(len(culprits), 'component')} {_cause(len(culprits))} it: {_grouped(culprits)}")
+        parts.append(f"{_count(len(culprits), 'component')} {_verb(len(culprits))}: {_grouped(culprits)}")
     elif root.verdict.is_divergence:
         parts.append("no part fails alone" if not unresolved else "no part that could be judged fails alone")
     elif root.verdict is Verdict.UNRESOLVED:
@@ -130,8 +130,8 @@ def _grouped(entries: tuple[Entry, ...]) -> str:
     return ", ".join(f"{name} ({count})" if count > 1 else name for name, count in counts.most_common())
 
 
-def _cause(count: int) -> str:
-    return "causes" if count == 1 else "cause"
+def _verb(count: int) -> str:
+    return "deviates by itself" if count == 1 else "deviate by themselves"
 
 
 def _count(count: int, noun: str) -> str:

@@ -75,13 +75,14 @@ def locate(
         probe = Probe(program, tree, reference, builder, convert_map, say, seconds)
         found = walk(tree, probe, exhaustive=exhaustive)
     options = {
+        "target": target if isinstance(target, str) else str(parsed),
         "decompose": str(decompose),
         "convert_map": ", ".join(sorted(convert_map or {})) or "none",
         "exhaustive": str(exhaustive),
     }
     if program.ignored:
         options["not compared"] = f"outputs of type {', '.join(sorted(program.ignored))}"
-    environment = {**tvm_environment(parsed), **options}
+    environment = {**tvm_environment(), **options}
     return assemble(tree, found, environment=environment, builds=builder.builds, seconds=seconds)
 
 

@@ -8,6 +8,7 @@ It is the one place where the rooms meet: what PyTorch says (model), what TVM ma
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
+from dataclasses import replace
 
 import ml_dtypes
 import numpy as np
@@ -123,7 +124,15 @@ class Probe:
             judgement = judge(self._evidence(edge, wide, native, deep=False))
             if judgement.diverges and not (component.children and _beyond_rounding(judgement)):
                 judgement = judge(self._evidence(edge, wide, native, deep=True))
+        if judgement.diverges and not component.children and self._differs_by_itself(runnable, read, wide):
+            return replace(judgement, reason=f"{judgement.reason}; two runs of TVM differ from each other")
         return judgement
+
+    def _differs_by_itself(self, runnable: Runnable, read: Sequence[torch.fx.Node], first: Arrays) -> bool:
+        """True if TVM gives another result when it is run again: it reads memory that is not its own, or races."""
+        with self._timed("run"):
+            again = runnable.run_wide([_array(self._values[node.name]) for node in read])
+        return any(a.tobytes() != b.tobytes() for a, b in zip(first, again, strict=True))
 
     def _user_inputs(self) -> tuple[torch.fx.Node, ...]:
         return tuple(self._program.nodes[name] for name in self._program.inputs)

@@ -8,7 +8,7 @@ import copy
 import dataclasses
 import traceback
 import warnings
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -16,13 +16,12 @@ import torch
 from torch import fx
 from torch.export import ExportedProgram
 from torch.export.graph_signature import InputKind, TensorArgument
-from torch.utils import _pytree as pytree
+from torch.utils import _pytree as pytree  # private, see containers.py
 
 from bisect_tvm.errors import CaptureError, InputError
+from bisect_tvm.model.containers import Adapter, holds_more_than_tensors, take_tensors
 from bisect_tvm.model.mutation import refuse_aliased_mutation
 from bisect_tvm.model.training import training_differences
-
-# torch.utils._pytree is private; torch 2.13 has no public way to flatten the containers that torch.export accepts.
 
 TORCH_FOLDER = str(Path(torch.__file__).parent)
 
@@ -40,7 +39,7 @@ class Program:
     nodes: Mapping[str, fx.Node]
     """The graph's nodes by name, in execution order."""
     prefix: str
-    """Path of the user's model inside the exported one: ``""``, or ``"model"`` where it had to be wrapped (see `_Adapter`)."""
+    """Path of the user's model inside the exported one: ``""``, or ``"model"`` where it had to be wrapped (see `Adapter`)."""
     ignored: frozenset[str]
     """Classes of returned objects that torch cannot look into (a key-value cache); what they hold is not compared."""
 
@@ -108,10 +107,10 @@ def _require_evaluation_mode(model: torch.nn.Module) -> None:
 def _export(
     model: torch.nn.Module, args: tuple[Any, ...], keywords: dict[str, Any]
 ) -> tuple[ExportedProgram, str, list[Any], set[str]]:
-    """Export as the user would; wrapped only where the plain export cannot work (see `_Adapter`)."""
+    """Export as the user would; wrapped only where the plain export cannot work (see `Adapter`)."""
     if isinstance(model, torch.jit.ScriptModule):
         raise InputError("`model` is a scripted or traced module; torch.export needs the original torch.nn.Module.")
-    if not _needs_adapter((args, keywords)):
+    if not holds_more_than_tensors((args, keywords)):
         try:
             exported = torch.export.export(model, args, keywords)
         except Exception as error:
@@ -119,8 +118,8 @@ def _export(
                 raise _why_not_exported(model, args, keywords, error) from error
         else:
             return exported, "", _flat_inputs(exported, args, keywords), set()
-    tensors, rebuild = _take_tensors((args, keywords))
-    adapter = _Adapter(model, rebuild)
+    tensors, rebuild = take_tensors((args, keywords))
+    adapter = Adapter(model, rebuild)
     try:
         exported = torch.export.export(adapter, tuple(tensors))
     except Exception as error:
@@ -142,75 +141,6 @@ def _decompose(exported: ExportedProgram) -> ExportedProgram:
 def _is_about_containers(error: Exception) -> bool:
     text = str(error)
     return "pytree" in text or "register_dataclass" in text or "Unsupported output type" in text
-
-
-class _Adapter(torch.nn.Module):
-    """Takes and returns flat tensors, around a model whose signature holds anything else.
-
-    torch.export refuses dataclasses that nobody registered, and TVM's importer refuses inputs that are not tensors (a flag, None).
-    Registering the user's classes with torch would be a lasting global change; a wrapper is not.
-    """
-
-    def __init__(self, model: torch.nn.Module, rebuild: Callable[[list[torch.Tensor]], Any]) -> None:
-        super().__init__()
-        self.model = model
-        self._rebuild = rebuild
-        self.ignored: set[str] = set()
-        self.training = model.training
-
-    def forward(self, *tensors: torch.Tensor) -> tuple[torch.Tensor, ...]:
-        args, keywords = self._rebuild(list(tensors))
-        result = self.model(*args, **keywords)
-        leaves, _ = _leaves(result)
-        plain = torch.Tensor | bool | int | float | str | None
-        self.ignored.update(f"{type(leaf).__qualname__}" for leaf in leaves if not isinstance(leaf, plain))
-        return tuple(leaf for leaf in leaves if isinstance(leaf, torch.Tensor))
-
-
-def _leaves(value: Any) -> tuple[list[Any], Callable[[list[Any]], Any]]:
-    """Flatten the containers that torch knows, and dataclasses that nobody registered with it."""
-    leaves, spec = pytree.tree_flatten(value)
-    parts = [_dataclass_parts(leaf) for leaf in leaves]
-
-    def rebuild(flat: list[Any]) -> Any:
-        taken = iter(flat)
-        whole = [next(taken) if part is None else part[1]([next(taken) for _ in part[0]]) for part in parts]
-        return pytree.tree_unflatten(whole, spec)
-
-    return [x for leaf, part in zip(leaves, parts, strict=True) for x in ([leaf] if part is None else part[0])], rebuild
-
-
-def _dataclass_parts(leaf: Any) -> tuple[list[Any], Callable[[list[Any]], Any]] | None:
-    if not dataclasses.is_dataclass(leaf) or isinstance(leaf, type):
-        return None
-    names = [field.name for field in dataclasses.fields(leaf) if hasattr(leaf, field.name)]
-    flat, rebuild_fields = _leaves([getattr(leaf, name) for name in names])
-
-    def rebuild(values: list[Any]) -> Any:
-        made = copy.copy(leaf)
-        for name, value in zip(names, rebuild_fields(values), strict=True):
-            object.__setattr__(made, name, value)  # frozen dataclasses too
-        return made
-
-    return flat, rebuild
-
-
-def _take_tensors(value: Any) -> tuple[list[torch.Tensor], Callable[[list[torch.Tensor]], Any]]:
-    """Return the tensors in `value`, and a function that puts others in their places (all else stays as it is)."""
-    leaves, rebuild = _leaves(value)
-    places = [i for i, leaf in enumerate(leaves) if isinstance(leaf, torch.Tensor)]
-
-    def put(tensors: list[torch.Tensor]) -> Any:
-        replaced = list(leaves)
-        for place, tensor in zip(places, tensors, strict=True):
-            replaced[place] = tensor
-        return rebuild(replaced)
-
-    return [leaves[i] for i in places], put
-
-
-def _needs_adapter(value: Any) -> bool:
-    return any(not isinstance(leaf, torch.Tensor) for leaf in pytree.tree_leaves(value))
 
 
 def _flat_inputs(exported: ExportedProgram, args: tuple[Any, ...], keywords: dict[str, Any]) -> list[Any]:

@@ -7,7 +7,6 @@ same: https://github.com/ggml-org/llama.cpp/pull/23759)
 import torch
 from torch import nn
 
-STRICT = True
 
 
 class M(nn.Module):

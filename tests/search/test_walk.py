@@ -1,0 +1,216 @@
+import itertools
+import sys
+
+import pytest
+from hypothesis import example, given, settings
+from hypothesis import strategies as st
+
+from bisect_tvm.search.walk import walk
+from tests.search.trees import (
+    AGREES,
+    FAILS,
+    UNRESOLVED,
+    Answer,
+    Node,
+    PlantedProbe,
+    answered,
+    depth,
+    leaves,
+    numbered,
+    planted,
+    preorder,
+    spread_up,
+)
+
+Tree = tuple[Node, dict[str, Answer]]
+
+
+@given(planted())
+def test_planted_operators_are_found_exactly_and_in_order(case: tuple[Node, list[str], list[str]]) -> None:
+    root, failing, unresolved = case
+    answers = spread_up(root, {**dict.fromkeys(failing, FAILS), **dict.fromkeys(unresolved, UNRESOLVED)})
+    found = walk(root, PlantedProbe(answers))
+    assert list(found.culprits) == failing
+    assert found.interactions == frozenset()
+
+
+@given(planted())
+def test_planted_operators_are_found_also_where_nothing_around_them_shows_it(case: tuple[Node, list[str], list[str]]) -> None:
+    root, failing, unresolved = case
+    answers = {root.id: FAILS, **dict.fromkeys(failing, FAILS), **dict.fromkeys(unresolved, UNRESOLVED)}
+    found = walk(root, PlantedProbe(answers))
+    assert [id for id in found.culprits if id != root.id] == [id for id in failing if id != root.id]
+    assert root.id in found.answers
+
+
+@given(answered(), st.booleans())
+def test_any_answers_leave_the_search_lawful(case: Tree, exhaustive: bool) -> None:
+    """What holds whatever the probe says."""
+    root, answers = case
+    probe = PlantedProbe(answers)
+    found = walk(root, probe, exhaustive=exhaustive)
+    nodes = {node.id: node for node in preorder(root)}
+    order = list(nodes)
+    assert len(probe.asked) == len(set(probe.asked)), "asked twice"
+    assert set(found.answers) == set(probe.asked)
+    assert all(found.answers[id] == answers[id] for id in probe.asked)
+    assert [] not in probe.questions, "an empty question"
+    assert len(probe.questions) <= depth(root) + 2
+    assert list(found.culprits) == sorted(found.culprits, key=order.index), "not in execution order"
+    assert len(set(found.culprits)) == len(found.culprits)
+    for id in found.culprits:
+        assert answers[id].diverges, "accused without evidence"
+        assert not any(answers[below.id] != AGREES for below in leaves(nodes[id]) if below.id != id), "a part may hold the fault"
+    assert found.interactions == {id for id in found.culprits if nodes[id].children}
+    if exhaustive:
+        assert set(probe.asked) == set(nodes)
+
+
+@given(answered())
+def test_every_part_of_what_does_not_agree_is_asked(case: Tree) -> None:
+    root, answers = case
+    probe = PlantedProbe(answers)
+    walk(root, probe)
+    for node in preorder(root):
+        if node.id in probe.asked and answers[node.id] != AGREES:
+            assert all(child.id in probe.asked for child in node.children)
+
+
+@given(answered())
+def test_the_way_to_every_culprit_is_in_the_table(case: Tree) -> None:
+    root, answers = case
+    found = walk(root, PlantedProbe(answers))
+    for node in preorder(root):
+        if any(below.id in found.culprits for below in preorder(node)):
+            assert node.id in found.answers
+
+
+@given(answered())
+def test_an_unresolved_component_is_never_a_culprit(case: Tree) -> None:
+    root, answers = case
+    found = walk(root, PlantedProbe(answers), exhaustive=True)
+    assert not any(answers[id].unresolved for id in found.culprits)
+
+
+@given(answered())
+def test_all_failing_operators_are_culprits_once_the_root_does_not_agree(case: Tree) -> None:
+    root, answers = case
+    answers = {**answers, root.id: UNRESOLVED if root.children else FAILS}
+    found = walk(root, PlantedProbe(answers))
+    failing = [leaf.id for leaf in leaves(root) if answers[leaf.id].diverges]
+    assert [id for id in found.culprits if id not in found.interactions] == failing
+
+
+@given(planted())
+def test_a_root_that_agrees_ends_the_search(case: tuple[Node, list[str], list[str]]) -> None:
+    root, failing, unresolved = case
+    answers = {**dict.fromkeys(failing, FAILS), **dict.fromkeys(unresolved, UNRESOLVED), root.id: AGREES}
+    probe = PlantedProbe(answers)
+    found = walk(root, probe)
+    assert probe.questions == [[root.id]]
+    assert found.culprits == ()
+    assert list(found.answers) == [root.id]
+
+
+@given(planted())
+def test_exhaustive_goes_on_though_the_root_agrees(case: tuple[Node, list[str], list[str]]) -> None:
+    root, failing, unresolved = case
+    answers = {**dict.fromkeys(failing, FAILS), **dict.fromkeys(unresolved, UNRESOLVED)}
+    if root.children:
+        answers[root.id] = AGREES
+    found = walk(root, PlantedProbe(answers), exhaustive=True)
+    assert list(found.culprits) == failing
+
+
+TREE = numbered(((None, None), (None, (None, None))))
+"""0 holds 1 (2, 3) and 4 (5, 6 (7, 8))."""
+
+
+def ask(**planted: Answer) -> tuple[tuple[str, ...], frozenset[str]]:
+    found = walk(TREE, PlantedProbe({id.removeprefix("_"): answer for id, answer in planted.items()}))
+    return found.culprits, found.interactions
+
+
+def test_a_failing_module_whose_parts_agree_is_an_interaction() -> None:
+    assert ask(_0=FAILS, _4=FAILS, _6=FAILS) == (("6",), frozenset({"6"}))
+
+
+def test_a_failing_model_whose_parts_agree_is_an_interaction() -> None:
+    assert ask(_0=FAILS) == (("0",), frozenset({"0"}))
+
+
+def test_an_interaction_beside_a_failing_operator() -> None:
+    assert ask(_0=FAILS, _1=FAILS, _2=FAILS, _4=FAILS) == (("2", "4"), frozenset({"4"}))
+
+
+def test_no_interaction_above_an_unresolved_part() -> None:
+    """The part that could not be judged may hold the fault."""
+    assert ask(_0=FAILS, _4=FAILS, _6=FAILS, _7=UNRESOLVED) == ((), frozenset())
+    assert ask(_0=FAILS, _4=FAILS, _6=UNRESOLVED) == ((), frozenset())
+
+
+def test_an_unresolved_part_hides_no_failing_one() -> None:
+    assert ask(_0=UNRESOLVED, _2=UNRESOLVED, _8=FAILS) == (("8",), frozenset())
+
+
+def test_questions_go_level_by_level_and_operators_first() -> None:
+    probe = PlantedProbe({"0": FAILS, "4": FAILS, "6": FAILS, "8": FAILS})
+    walk(TREE, probe)
+    assert probe.questions == [["0"], ["2", "3", "5", "7", "8"], ["1", "4"], ["6"]]
+
+
+def test_what_agrees_is_not_taken_apart() -> None:
+    probe = PlantedProbe({"0": FAILS, "2": FAILS, "1": FAILS})
+    walk(TREE, probe)
+    assert "4" in probe.asked  # for the table
+    assert "6" not in probe.asked
+
+
+def test_a_model_of_a_single_operator() -> None:
+    probe = PlantedProbe({"0": FAILS})
+    assert walk(Node("0"), probe).culprits == ("0",)
+    assert probe.questions == [["0"]]
+
+
+SHAPES = [None, (None,), (None, None), ((None,),), ((None, None), None), (None, (None, (None,))), ((None, None), (None, None))]
+
+
+@pytest.mark.parametrize("shape", SHAPES, ids=str)
+def test_every_set_of_answers_of_small_trees(shape: object) -> None:
+    """Every assignment of the three answers to every component: culprits are what their definition says, found without the search."""
+    root = numbered(shape)
+    nodes = list(preorder(root))
+    for chosen in itertools.product([AGREES, FAILS, UNRESOLVED], repeat=len(nodes)):
+        answers = {node.id: answer for node, answer in zip(nodes, chosen, strict=True)}
+        for exhaustive in (False, True):
+            found = walk(root, PlantedProbe(answers), exhaustive=exhaustive)
+            wanted = [] if answers[root.id] == AGREES and not exhaustive else _by_definition(nodes, answers, found.answers)
+            assert list(found.culprits) == wanted, (shape, answers, exhaustive)
+
+
+def _by_definition(nodes: list[Node], answers: dict[str, Answer], asked: object) -> list[str]:
+    """Failing components below which everything that was asked agrees."""
+    return [
+        node.id
+        for node in nodes
+        if answers[node.id].diverges
+        and node.id in asked
+        and all(answers[below.id] == AGREES for below in preorder(node) if below is not node and below.id in asked)
+    ]
+
+
+@settings(max_examples=5, deadline=None)
+@given(st.sampled_from(["top", "middle", "bottom"]), st.booleans())
+@example("bottom", True)
+def test_deep_trees(place: str, exhaustive: bool) -> None:
+    """10,000 wrappers around one operator, which Python's recursion limit would not allow."""
+    levels = 10_000
+    assert levels > sys.getrecursionlimit()
+    node = Node(str(levels))
+    for number in reversed(range(levels)):
+        node = Node(str(number), (node,))
+    fails_from = {"top": 0, "middle": levels // 2, "bottom": levels}[place]
+    probe = PlantedProbe({str(number): FAILS for number in range(fails_from + 1)})
+    found = walk(node, probe, exhaustive=exhaustive)
+    assert found.culprits == (str(fails_from),)
+    assert len(probe.questions) <= levels + 2
