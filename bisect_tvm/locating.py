@@ -3,9 +3,7 @@
 model, inputs -> capture -> hierarchy -> reference -> search(probe) -> report
 """
 
-import time
-from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import torch
@@ -14,6 +12,7 @@ from bisect_tvm.assemble import assemble
 from bisect_tvm.errors import InputError
 from bisect_tvm.lowering.build import Builder, parse_target
 from bisect_tvm.lowering.environment import tvm_environment
+from bisect_tvm.lowering.workshop import Workshop
 from bisect_tvm.model.capture import Program, capture
 from bisect_tvm.model.hierarchy import component_tree
 from bisect_tvm.model.reference import run_reference
@@ -21,6 +20,7 @@ from bisect_tvm.model.untouched import untouched
 from bisect_tvm.probe import Probe
 from bisect_tvm.report.report import Report
 from bisect_tvm.search.walk import walk
+from bisect_tvm.stopwatch import Stopwatch
 
 
 def locate(
@@ -59,20 +59,21 @@ def locate(
         CaptureError: `torch.export` cannot capture the model.
     """
     say = progress or (lambda line: None)
-    seconds: dict[str, float] = {}
+    clock = Stopwatch()
     with untouched():
         parsed = parse_target(target)
         builder = Builder(parsed)
         say("exporting the model")
-        with _timed(seconds, "capture"):
+        with clock("capture"):
             program = capture(model, inputs, kwargs, decompose=decompose)
             _require_known_operators(program, convert_map)
-        with _timed(seconds, "hierarchy"):
+        with clock("hierarchy"):
             tree = component_tree(program)
         say("running PyTorch in float64")
-        with _timed(seconds, "reference"):
+        with clock("reference"):
             reference = run_reference(program)
-        probe = Probe(program, tree, reference, builder, convert_map, say, seconds)
+        workshop = Workshop(builder, convert_map, clock)
+        probe = Probe(program, tree, reference, workshop, clock, say)
         found = walk(tree, probe, exhaustive=exhaustive)
     options = {
         "target": target if isinstance(target, str) else str(parsed),
@@ -83,7 +84,7 @@ def locate(
     if program.ignored:
         options["not compared"] = f"outputs of type {', '.join(sorted(program.ignored))}"
     environment = {**tvm_environment(), **options}
-    return assemble(tree, found, environment=environment, builds=builder.builds, seconds=seconds)
+    return assemble(tree, found, environment=environment, builds=builder.builds, seconds=clock.seconds)
 
 
 def _require_known_operators(program: Program, convert_map: Mapping[str, Callable[..., Any]] | None) -> None:
@@ -95,12 +96,3 @@ def _require_known_operators(program: Program, convert_map: Mapping[str, Callabl
             )
         if not callable(converter):
             raise InputError(f"convert_map[{key!r}] must be a function (node, importer) -> relax.Var.")
-
-
-@contextmanager
-def _timed(seconds: dict[str, float], step: str) -> Iterator[None]:
-    start = time.perf_counter()
-    try:
-        yield
-    finally:
-        seconds[step] = seconds.get(step, 0.0) + time.perf_counter() - start

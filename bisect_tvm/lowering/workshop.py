@@ -8,7 +8,7 @@ by halving and set aside with TVM's reason; the rest is built all the same.
 import contextlib
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, TypeVar
+from typing import TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -28,6 +28,7 @@ from bisect_tvm.lowering.build import (
 from bisect_tvm.lowering.importer import ConvertMap, Imported, ImporterError, import_program
 from bisect_tvm.lowering.rewrite import Rewriter
 from bisect_tvm.lowering.widen import widen_functions
+from bisect_tvm.stopwatch import Stopwatch
 
 Arrays = list[NDArray[np.generic]]
 T = TypeVar("T")
@@ -58,8 +59,7 @@ class Workshop:
 
     builder: Builder
     convert_map: ConvertMap | None
-    timed: Callable[[str], Any]
-    """Context manager that adds to the seconds of a step."""
+    clock: Stopwatch
     failures: dict[str, str] = field(default_factory=dict)
     """Why a program could not be imported, lowered or built, by its key."""
     _exact: frozenset[float] = frozenset()
@@ -67,15 +67,15 @@ class Workshop:
     def build_whole(self, exported: ExportedProgram) -> Runnable | str:
         """Build the whole program twice: as the user would, and widened. Returns the reason where that fails."""
         try:
-            with self.timed("import"):
+            with self.clock("import"):
                 imported = import_program(exported, self.convert_map)
-            with self.timed("build"):
+            with self.clock("build"):
                 native = self.builder.build(dict(imported.module.functions_items()))
             functions = _renamed(imported, "main")
-            with self.timed("lower"):
+            with self.clock("lower"):
                 lowered = legalize(functions, self.builder.target)
                 wide = widen_functions(lowered, imported.exact, suffix=WIDE)
-            with self.timed("build"):
+            with self.clock("build"):
                 return Runnable("main", native, self.builder.build(wide))
         except (ImporterError, BuildError) as error:
             return str(error)
@@ -83,7 +83,7 @@ class Workshop:
     def import_one(self, key: str, exported: ExportedProgram) -> Imported | None:
         """Import one program; a refusal is kept in `failures`."""
         try:
-            with self.timed("import"):
+            with self.clock("import"):
                 return import_program(exported, self.convert_map)
         except ImporterError as error:
             self.failures[key] = str(error)
@@ -103,7 +103,7 @@ class Workshop:
         return self._build_by_halves(groups, keys)
 
     def _lowerable(self, groups: Mapping[str, Functions]) -> list[str]:
-        with self.timed("lower"):
+        with self.clock("lower"):
             sound = _halve(list(groups), lambda keys: self._legalize(groups, keys), self._set_aside)
         return [key for keys, _ in sound for key in keys]
 
@@ -112,20 +112,20 @@ class Workshop:
         return legalize(merged, self.builder.target)
 
     def _in_both_precisions(self, groups: Mapping[str, Functions], keys: Sequence[str]) -> Functions:
-        with self.timed("lower"):
+        with self.clock("lower"):
             lowered = self._legalize(groups, keys)
             return {**lowered, **widen_functions(lowered, self._exact, suffix=WIDE)}
 
     def _build_together(self, groups: Mapping[str, Functions], keys: Sequence[str]) -> dict[str, Runnable]:
         functions = self._in_both_precisions(groups, keys)
-        with self.timed("build"):
+        with self.clock("build"):
             executable = self.builder.build(functions)
         return {key: Runnable(key, executable, executable) for key in keys}
 
     def _without_bad_kernels(self, groups: Mapping[str, Functions], keys: Sequence[str]) -> list[str]:
         """The programs all of whose kernels can be compiled; the others go to `failures`."""
         functions = self._in_both_precisions(groups, keys)
-        with self.timed("check kernels"):
+        with self.clock("check kernels"):
             failing = failing_kernels(functions, self.builder.target)
         called = {variable.name_hint: kernels_of(function) for variable, function in functions.items()}
         for key in keys:

@@ -5,6 +5,7 @@ component sees another's error.
 """
 
 import hashlib
+import operator
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
@@ -47,6 +48,11 @@ class Boundary:
     inputs: tuple[fx.Node, ...]
     outputs: tuple[fx.Node, ...]
 
+    @property
+    def is_operator(self) -> bool:
+        """True if it holds a single operator (and the `getitem`s that take its outputs apart)."""
+        return sum(node.target is not operator.getitem for node in self.nodes) == 1
+
 
 def boundary(program: Program, component: Component, values: Mapping[str, Value]) -> Boundary:
     """Find the tensors that enter and leave `component`.
@@ -71,6 +77,13 @@ def boundary(program: Program, component: Component, values: Mapping[str, Value]
         and (node.name in returned or any(user not in inside and user.op != "output" for user in node.users))
     )
     return Boundary(nodes, tuple(inputs), outputs)
+
+
+def whole(program: Program, component: Component) -> Boundary:
+    """The boundary of the model itself: what the user passes in and gets back (parameters belong to it)."""
+    nodes = tuple(node for node in (program.nodes[name] for name in component.nodes) if not is_assertion(node))
+    given = tuple(program.nodes[name] for name in program.inputs)
+    return Boundary(nodes, given, tuple(program.nodes[name] for name in user_outputs(program)))
 
 
 def cut(program: Program, component: Component, values: Mapping[str, Value]) -> Cut:

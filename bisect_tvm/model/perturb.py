@@ -48,7 +48,7 @@ def run_perturbed(
         return  # the same bits come out of the same bits: nothing to explain
     names = [node.name for node in edge.nodes]
     # In a run of operators, what meets a weight has been perturbed itself: changing the weights too would show nothing new.
-    own = set(program.bindings) - set(program.inputs) if len(names) > 1 else set()
+    own = set() if edge.is_operator else set(program.bindings) - set(program.inputs)
     entering = [node for node in edge.inputs if node.name not in own]
     for run in range(RUNS):
         generator = torch.Generator().manual_seed(seed * RUNS + run)

@@ -44,13 +44,6 @@ def run_reference(program: Program) -> Reference:
     return Reference(env)
 
 
-def run_native(program: Program) -> Env:
-    """Run the whole program in the model's own precision and keep every value."""
-    env: Env = dict(program.bindings)
-    run_nodes(program, program.nodes, env, wide=False)
-    return env
-
-
 def run_nodes(
     program: Program,
     names: Iterable[str],

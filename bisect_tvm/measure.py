@@ -1,0 +1,127 @@
+"""One component measured: what TVM gave beside what PyTorch gives, with the noise floor, in both precisions."""
+
+from collections.abc import Mapping
+from dataclasses import replace
+
+import ml_dtypes
+import numpy as np
+import torch
+from torch import fx
+
+from bisect_tvm.lowering.build import RunError
+from bisect_tvm.lowering.workshop import Arrays, Runnable
+from bisect_tvm.model.capture import Program
+from bisect_tvm.model.cut import Boundary
+from bisect_tvm.model.perturb import run_perturbed
+from bisect_tvm.model.reference import Reference, Value, run_nodes
+from bisect_tvm.numerics.judge import Judgement, OutputEvidence, judge, unresolved
+from bisect_tvm.numerics.metrics import Array, Floor, spread_of
+from bisect_tvm.stopwatch import Stopwatch
+
+UNIT = {torch.float64: 2.0**-52, torch.float32: 2.0**-23, torch.float16: 2.0**-10, torch.bfloat16: 2.0**-7}
+"""Relative distance of neighbouring numbers at 1, by dtype."""
+WORTH_A_LOOK = 8.0
+"""Excess above which an operator's floor is measured in depth, at ten times the cost. Most operators stay below."""
+
+
+def measure(program: Program, reference: Reference, edge: Boundary, runnable: Runnable, clock: Stopwatch) -> Judgement:
+    """Run one built component in both precisions on the reference's values, and judge it."""
+    values = reference.values
+    wide_inputs = [as_array(values[node.name]) for node in edge.inputs]
+    try:
+        with clock("run"):
+            wide = runnable.run_wide(wide_inputs)
+            native = runnable.run_native([as_array(_rounded(values, node)) for node in edge.inputs])
+    except RunError as error:
+        return unresolved(str(error))
+    if not len(wide) == len(native) == len(edge.outputs):
+        return unresolved(f"TVM returned {len(native)} outputs, PyTorch {len(edge.outputs)}")
+    with clock("compare"):
+        judgement = _judge(_Evidence(program, reference, edge, wide, native))
+    if judgement.diverges and edge.is_operator:
+        with clock("run"):
+            again = runnable.run_wide(wide_inputs)
+        if any(a.tobytes() != b.tobytes() for a, b in zip(wide, again, strict=True)):
+            return replace(judgement, reason=f"{judgement.reason}; two runs of TVM differ from each other")
+    return judgement
+
+
+def as_array(tensor: torch.Tensor) -> Array:
+    """A tensor as a contiguous numpy array of the same dtype and shape (0-d stays 0-d)."""
+    tensor = tensor.detach().resolve_conj().resolve_neg().contiguous()
+    if tensor.dtype is torch.bfloat16:
+        return tensor.view(torch.int16).numpy().view(ml_dtypes.bfloat16)
+    return tensor.numpy()
+
+
+class _Evidence:
+    """Gathers what `judge` needs about one component."""
+
+    def __init__(self, program: Program, reference: Reference, edge: Boundary, wide: Arrays, native: Arrays) -> None:
+        self._program, self._values, self.edge = program, reference.values, edge
+        self._wide, self._native = wide, native
+        self._expected = [as_array(self._values[node.name]) for node in edge.outputs]
+        self._expected_native = self._run_in_native_precision()
+        units = [UNIT[dtype] for node in (*edge.nodes, *edge.inputs) if (dtype := _declared(node)) in UNIT]
+        self._units = UNIT[torch.float64], max(units, default=UNIT[torch.float32])
+
+    def outputs(self, *, deep: bool) -> list[OutputEvidence]:
+        spreads = {unit: self._spreads(unit, deep=deep) for unit in set(self._units)}
+        wide_unit, native_unit = self._units
+        return [
+            OutputEvidence(
+                name=node.name,
+                expected=self._expected[i],
+                expected_native=self._expected_native[i],
+                actual=self._wide[i],
+                actual_native=self._native[i],
+                floor=Floor(spreads[wide_unit][i], wide_unit),
+                floor_native=Floor(spreads[native_unit][i], native_unit),
+            )
+            for i, node in enumerate(self.edge.outputs)
+        ]
+
+    def _spreads(self, unit: float, *, deep: bool) -> list[np.typing.NDArray[np.float64]]:
+        perturbed = run_perturbed(self._program, self.edge, self._values, unit=unit, deep=deep)
+        runs = [[as_array(value) for value in run] for run in perturbed]
+        return [spread_of(array, [run[i] for run in runs]) for i, array in enumerate(self._expected)]
+
+    def _run_in_native_precision(self) -> list[Array]:
+        """PyTorch in the model's own precision, on the reference's boundary values rounded to it."""
+        env = {name: value for name, value in self._values.items() if not isinstance(value, torch.Tensor)}
+        env.update(self._program.bindings)
+        constants = (node for node in self._program.nodes.values() if node.op == "get_attr" and node.name not in env)
+        env.update({node.name: _rounded(self._values, node) for node in (*constants, *self.edge.inputs)})
+        run_nodes(self._program, (node.name for node in self.edge.nodes), env, wide=False)
+        return [as_array(env[node.name]) for node in self.edge.outputs]
+
+
+def _judge(evidence: _Evidence) -> Judgement:
+    """Judge by the cheap floor; where that accuses, by the floor that looks inside operators."""
+    judgement = judge(evidence.outputs(deep=False))
+    if evidence.edge.is_operator:
+        look_deeper = max(judgement.excess64 or 0.0, judgement.excess32 or 0.0) > WORTH_A_LOOK
+    else:
+        look_deeper = judgement.diverges and not _beyond_rounding(judgement)
+    if look_deeper:
+        return judge(evidence.outputs(deep=True))
+    return judgement
+
+
+def _beyond_rounding(judgement: Judgement) -> bool:
+    """True if no rounding inside operators can explain the deviation, so that the costly deep floor need not be measured.
+
+    What cancels inside an operator loses digits of small elements; it does not move the largest ones by half of a double's digits.
+    """
+    return (judgement.deviation64 or 0.0) > 2.0**-26 and (judgement.excess64 or 0.0) > 2.0**30
+
+
+def _rounded(values: Mapping[str, Value], node: fx.Node) -> Value:
+    """The reference's value in the precision that the model itself has there."""
+    value, dtype = values[node.name], _declared(node)
+    return value.to(dtype) if dtype is not None and value.dtype != dtype else value
+
+
+def _declared(node: fx.Node) -> torch.dtype | None:
+    declared = node.meta.get("val")
+    return declared.dtype if isinstance(declared, torch.Tensor) else None
