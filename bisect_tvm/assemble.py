@@ -139,4 +139,6 @@ def _count(count: int, noun: str) -> str:
 
 
 def _number(value: float | None) -> str:
-    return "an unknown amount" if value is None else f"{value:.1e}"
+    if value is None:
+        return "an unknown amount"
+    return f"{value:.1e}" if value else "0"

@@ -65,7 +65,7 @@ def reason_of(error: BaseException) -> str:
     """The telling line of an error of TVM, whose messages can hold a whole stack."""
     lines = [line.strip() for line in str(error).splitlines() if line.strip()]
     telling = [line for line in lines if not line.startswith(("File ", "Traceback", "[bt]", "During handling"))]
-    text = (telling or lines or [""])[0]
+    text = (telling or lines or [""])[0].rstrip(" :")
     return f"{type(error).__name__}: {text[:400]}" if text else type(error).__name__
 
 

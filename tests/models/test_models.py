@@ -33,6 +33,15 @@ def offline() -> Iterator[None]:
         yield
 
 
+def test_a_missing_package_skips_or_fails(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("BISECT_TVM_REQUIRE_MODELS", raising=False)
+    with pytest.raises(pytest.skip.Exception, match="extra: models"):
+        need("no_such_package")
+    monkeypatch.setenv("BISECT_TVM_REQUIRE_MODELS", "1")
+    with pytest.raises(ModuleNotFoundError):
+        need("no_such_package")
+
+
 def found(report: Report) -> list[tuple[str, str | None]]:
     return [(entry.path, entry.operator) for entry in report.culprits]
 

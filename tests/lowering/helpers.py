@@ -1,0 +1,50 @@
+"""What the tests of this room share: from a module to TVM's functions, and to numbers."""
+
+from typing import Any
+
+import numpy as np
+import torch
+from torch import nn
+from torch.export import ExportedProgram
+
+from bisect_tvm.lowering.build import Builder, Functions, legalize, parse_target
+from bisect_tvm.lowering.importer import Imported, import_program
+from bisect_tvm.lowering.workshop import Runnable, Workshop
+from bisect_tvm.stopwatch import Stopwatch
+
+TARGET = parse_target("llvm")
+
+
+class Apply(nn.Module):
+    def __init__(self, function: Any) -> None:
+        super().__init__()
+        self.function = function
+
+    def forward(self, *args: torch.Tensor) -> Any:
+        return self.function(*args)
+
+
+def exported(model: Any, *inputs: torch.Tensor) -> ExportedProgram:
+    module = model if isinstance(model, nn.Module) else Apply(model)
+    return torch.export.export(module.eval(), inputs).run_decompositions()
+
+
+def imported(model: Any, *inputs: torch.Tensor, convert_map: Any = None) -> Imported:
+    return import_program(exported(model, *inputs), convert_map)
+
+
+def legalized(model: Any, *inputs: torch.Tensor) -> tuple[Functions, frozenset[float]]:
+    """Functions and kernels, and the numbers that were rounded on the way."""
+    made = imported(model, *inputs)
+    return legalize(dict(made.module.functions_items()), TARGET), made.exact
+
+
+def workshop(convert_map: Any = None) -> Workshop:
+    return Workshop(Builder(TARGET), convert_map, Stopwatch())
+
+
+def run_wide(model: Any, *inputs: torch.Tensor) -> list[np.ndarray[Any, Any]]:
+    """What TVM computes in float64, of inputs in float64."""
+    runnable = workshop().build_whole(exported(model, *inputs))
+    assert isinstance(runnable, Runnable), runnable
+    return runnable.run_wide([x.double().numpy() if x.is_floating_point() else x.numpy() for x in inputs])

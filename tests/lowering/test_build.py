@@ -1,0 +1,158 @@
+import numpy as np
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+from tvm import relax
+
+from bisect_tvm.lowering.approximations import gelu_tanh
+from bisect_tvm.lowering.build import Builder, BuildError, RunError, failing_kernels, kernels_of
+from bisect_tvm.lowering.workshop import Runnable, _halve
+from tests.lowering.helpers import TARGET, exported, imported, legalized, workshop
+
+X = torch.linspace(-2, 2, 8).reshape(2, 4)
+
+
+def cumulated(x: torch.Tensor) -> torch.Tensor:
+    """The cumulative sum of booleans, which TVM 0.27 cannot compile; the masks of GPT-2 and Llama hold it."""
+    return torch.sin(x) + (x > 0).cumsum(-1)
+
+
+# ---------------------------------------------------------------------------------------------------------------- kernels
+
+
+def test_the_kernel_that_cannot_be_compiled_is_found() -> None:
+    functions, _ = legalized(cumulated, X)
+    failing = failing_kernels(functions, TARGET)
+    assert len(failing) == 1
+    (name,) = failing
+    assert "cumsum" in name
+    assert failing[name]
+    assert "\n" not in failing[name]
+    kernels = {variable.name_hint for variable, function in functions.items() if not isinstance(function, relax.Function)}
+    assert name in kernels
+    assert len(kernels) > 2  # the others can
+
+
+def test_kernels_that_can_be_compiled_are_not_accused() -> None:
+    functions, _ = legalized(torch.nn.Sequential(torch.nn.Linear(4, 4), torch.nn.GELU()), X)
+    assert failing_kernels(functions, TARGET) == {}
+
+
+def test_kernels_that_a_function_calls() -> None:
+    functions, _ = legalized(lambda x: torch.sin(x) + torch.cos(x), X)
+    kernels = {variable.name_hint for variable, function in functions.items() if not isinstance(function, relax.Function)}
+    (main,) = (function for function in functions.values() if isinstance(function, relax.Function))
+    assert kernels_of(main) == kernels
+    assert all(kernels_of(f) == set() for f in functions.values() if not isinstance(f, relax.Function))
+
+
+# ---------------------------------------------------------------------------------------------------------------- builder
+
+
+def test_a_build_that_fails_counts_too() -> None:
+    builder = Builder(TARGET)
+    functions, _ = legalized(cumulated, X)
+    with pytest.raises(BuildError, match="TVM cannot compile it: "):
+        builder.build(functions)
+    assert builder.builds == 1
+    executable = builder.build(legalized(torch.sin, X)[0])
+    assert builder.builds == 2
+    np.testing.assert_allclose(executable.run("main", [X.numpy()])[0], X.sin().numpy(), rtol=1e-6)
+
+
+def test_inputs_that_do_not_fit_are_a_run_error() -> None:
+    executable = Builder(TARGET).build(legalized(torch.sin, X)[0])
+    with pytest.raises(RunError, match="TVM cannot run it: "):
+        executable.run("main", [np.zeros((3, 3), dtype=np.float32)])
+    with pytest.raises(RunError):
+        executable.run("no such function", [X.numpy()])
+
+
+# ---------------------------------------------------------------------------------------------------------------- workshop
+
+
+def test_parts_are_built_in_one_build() -> None:
+    shop = workshop()
+    programs = {"fa": torch.sin, "fb": torch.cos, "fc": lambda x: (x.sum(-1), x > 0)}
+    made = {key: shop.import_one(key, exported(function, X)) for key, function in programs.items()}
+    built = shop.build_parts({key: part for key, part in made.items() if part is not None})
+    assert shop.builder.builds == 1
+    assert shop.failures == {}
+    assert set(built) == set(programs)
+    np.testing.assert_allclose(built["fa"].run_native([X.numpy()])[0], X.sin().numpy(), rtol=1e-6)
+    np.testing.assert_allclose(built["fb"].run_wide([X.double().numpy()])[0], X.double().cos().numpy(), rtol=1e-15)
+    total, positive = built["fc"].run_wide([X.double().numpy()])
+    assert total.shape == (2,)
+    assert positive.tolist() == (X > 0).tolist()
+
+
+def test_a_part_that_cannot_be_built_is_set_aside() -> None:
+    shop = workshop({"gelu.default": gelu_tanh})
+    programs = {"fgood": torch.sin, "fbad": cumulated, "funknown": lambda x: torch.var_mean(x, 1)[0], "falso": torch.cos}
+    made = {key: shop.import_one(key, exported(function, X)) for key, function in programs.items()}
+    assert made["funknown"] is None
+    built = shop.build_parts({key: part for key, part in made.items() if part is not None})
+    assert set(built) == {"fgood", "falso"}
+    assert set(shop.failures) == {"fbad", "funknown"}
+    assert "cumsum" in shop.failures["fbad"]
+    assert "var_mean" in shop.failures["funknown"]
+    assert shop.builder.builds <= 2
+    np.testing.assert_allclose(built["fgood"].run_wide([X.double().numpy()])[0], X.double().sin().numpy(), rtol=1e-15)
+
+
+def test_the_whole_that_cannot_be_built_gives_the_reason() -> None:
+    assert "TVM cannot" in str(workshop().build_whole(exported(cumulated, X)))
+    assert "var_mean" in str(workshop().build_whole(exported(lambda x: torch.var_mean(x, 1)[0], X)))
+    assert isinstance(workshop().build_whole(exported(torch.sin, X)), Runnable)
+
+
+def test_nothing_to_build() -> None:
+    shop = workshop()
+    assert shop.build_parts({}) == {}
+    assert shop.builder.builds == 0
+
+
+def test_functions_of_two_imports_do_not_collide() -> None:
+    """Kernels of both have the same names before they are renamed or shared."""
+    shop = workshop()
+    parts = {f"f{n}": imported(lambda x, n=n: torch.add(x, x, alpha=1) * float(n), X) for n in range(1, 5)}
+    built = shop.build_parts(parts)
+    for n in range(1, 5):
+        assert built[f"f{n}"].run_native([X.numpy()])[0].tolist() == (X * 2 * n).tolist()
+
+
+# ---------------------------------------------------------------------------------------------------------------- halving
+
+
+@given(st.lists(st.booleans(), max_size=40))
+def test_halving_finds_exactly_the_keys_to_blame(bad: list[bool]) -> None:
+    keys = [str(number) for number in range(len(bad))]
+    to_blame = {key for key, is_bad in zip(keys, bad, strict=True) if is_bad}
+    attempts: list[list[str]] = []
+    refused: dict[str, str] = {}
+
+    def attempt(some: list[str]) -> str:
+        attempts.append(list(some))
+        if wrong := to_blame & set(some):
+            raise BuildError(f"because of {min(wrong)}")
+        return "+".join(some)
+
+    done = _halve(keys, attempt, refused.__setitem__)
+    assert set(refused) == to_blame
+    assert all(reason == f"because of {key}" for key, reason in refused.items())
+    assert [key for some, _ in done for key in some] == [key for key in keys if key not in to_blame]
+    assert all(made == "+".join(some) for some, made in done)
+    assert [] not in attempts
+    # One attempt where all is well, and no more than a path of the binary tree for each key to blame.
+    depth = max(1, (len(keys) - 1).bit_length())
+    assert len(attempts) <= 1 + 2 * depth * len(to_blame)
+    assert (len(attempts) == 1) == (bool(keys) and (not to_blame or len(keys) == 1))
+
+
+def test_halving_lets_other_errors_through() -> None:
+    def attempt(some: object) -> None:
+        raise ZeroDivisionError
+
+    with pytest.raises(ZeroDivisionError):
+        _halve(["a", "b"], attempt, lambda key, reason: None)
