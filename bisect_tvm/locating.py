@@ -9,13 +9,13 @@ from typing import Any
 import torch
 
 from bisect_tvm.assemble import assemble
-from bisect_tvm.errors import InputError
+from bisect_tvm.errors import CaptureError, InputError
 from bisect_tvm.lowering.build import Builder, parse_target
 from bisect_tvm.lowering.environment import tvm_environment
 from bisect_tvm.lowering.workshop import Workshop
-from bisect_tvm.model.capture import Program, capture
+from bisect_tvm.model.capture import Program, capture, why_not_run
 from bisect_tvm.model.hierarchy import component_tree
-from bisect_tvm.model.reference import run_reference
+from bisect_tvm.model.reference import require_runs, run_reference
 from bisect_tvm.model.untouched import untouched
 from bisect_tvm.probe import Probe
 from bisect_tvm.report.report import Report
@@ -71,7 +71,11 @@ def locate(
             tree = component_tree(program)
         say("running PyTorch in float64")
         with clock("reference"):
-            reference = run_reference(program)
+            try:
+                require_runs(program)
+                reference = run_reference(program)
+            except CaptureError as error:
+                raise why_not_run(model, inputs, kwargs, error) from error
         workshop = Workshop(builder, convert_map, clock)
         probe = Probe(program, tree, reference, workshop, clock, say)
         found = walk(tree, probe, exhaustive=exhaustive)
@@ -89,6 +93,8 @@ def locate(
 
 def _require_known_operators(program: Program, convert_map: Mapping[str, Callable[..., Any]] | None) -> None:
     there = {n.target.__name__ for n in program.nodes.values() if n.op == "call_function" and hasattr(n.target, "__name__")}
+    if convert_map is not None and not isinstance(convert_map, Mapping):
+        raise InputError("convert_map must be a dict from operator names such as 'gelu.default' to functions (node, importer).")
     for key, converter in (convert_map or {}).items():
         if key not in there:
             raise InputError(

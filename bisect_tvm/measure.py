@@ -20,6 +20,9 @@ from bisect_tvm.stopwatch import Stopwatch
 
 UNIT = {torch.float64: 2.0**-52, torch.float32: 2.0**-23, torch.float16: 2.0**-10, torch.bfloat16: 2.0**-7}
 """Relative distance of neighbouring numbers at 1, by dtype."""
+BLURRED = (
+    "it holds constants that are equal in the model's precision and not in float64, so it is judged at the former's noise floor"
+)
 WORTH_A_LOOK = 8.0
 """Excess above which an operator's floor is measured in depth, at ten times the cost. Most operators stay below."""
 
@@ -37,7 +40,9 @@ def measure(program: Program, reference: Reference, edge: Boundary, runnable: Ru
     if not len(wide) == len(native) == len(edge.outputs):
         return unresolved(f"TVM returned {len(native)} outputs, PyTorch {len(edge.outputs)}")
     with clock("compare"):
-        judgement = _judge(_Evidence(program, reference, edge, wide, native))
+        judgement = _judge(_Evidence(program, reference, edge, wide, native, blurred=runnable.ambiguous))
+    if runnable.ambiguous:
+        judgement = replace(judgement, reason=f"{judgement.reason}; {BLURRED}")
     if judgement.diverges and edge.is_operator:
         with clock("run"):
             again = runnable.run_wide(wide_inputs)
@@ -57,13 +62,16 @@ def as_array(tensor: torch.Tensor) -> Array:
 class _Evidence:
     """Gathers what `judge` needs about one component."""
 
-    def __init__(self, program: Program, reference: Reference, edge: Boundary, wide: Arrays, native: Arrays) -> None:
+    def __init__(
+        self, program: Program, reference: Reference, edge: Boundary, wide: Arrays, native: Arrays, *, blurred: bool
+    ) -> None:
         self._program, self._values, self.edge = program, reference.values, edge
         self._wide, self._native = wide, native
         self._expected = [as_array(self._values[node.name]) for node in edge.outputs]
         self._expected_native = self._run_in_native_precision()
         units = [UNIT[dtype] for node in (*edge.nodes, *edge.inputs) if (dtype := _declared(node)) in UNIT]
-        self._units = UNIT[torch.float64], max(units, default=UNIT[torch.float32])
+        native_unit = max(units, default=UNIT[torch.float32])
+        self._units = native_unit if blurred else UNIT[torch.float64], native_unit
 
     def outputs(self, *, deep: bool) -> list[OutputEvidence]:
         spreads = {unit: self._spreads(unit, deep=deep) for unit in set(self._units)}
@@ -88,10 +96,9 @@ class _Evidence:
 
     def _run_in_native_precision(self) -> list[Array]:
         """PyTorch in the model's own precision, on the reference's boundary values rounded to it."""
-        env = {name: value for name, value in self._values.items() if not isinstance(value, torch.Tensor)}
-        env.update(self._program.bindings)
-        constants = (node for node in self._program.nodes.values() if node.op == "get_attr" and node.name not in env)
-        env.update({node.name: _rounded(self._values, node) for node in (*constants, *self.edge.inputs)})
+        inside = {node.name for node in self.edge.nodes}
+        read = {source for node in self.edge.nodes for source in node.all_input_nodes if source.name not in inside}
+        env = {node.name: _rounded(self._values, node) for node in (*read, *self.edge.inputs, *self.edge.outputs)}
         run_nodes(self._program, (node.name for node in self.edge.nodes), env, wide=False)
         return [as_array(env[node.name]) for node in self.edge.outputs]
 
@@ -119,6 +126,8 @@ def _beyond_rounding(judgement: Judgement) -> bool:
 def _rounded(values: Mapping[str, Value], node: fx.Node) -> Value:
     """The reference's value in the precision that the model itself has there."""
     value, dtype = values[node.name], _declared(node)
+    if not isinstance(value, torch.Tensor):
+        return value
     return value.to(dtype) if dtype is not None and value.dtype != dtype else value
 
 

@@ -8,7 +8,7 @@ from collections.abc import Callable, Mapping
 
 from bisect_tvm.lowering.workshop import Runnable, Workshop
 from bisect_tvm.model.capture import Program
-from bisect_tvm.model.cut import cut, signature_of
+from bisect_tvm.model.cut import created, cut, signature_of
 from bisect_tvm.model.hierarchy import Component
 from bisect_tvm.model.reference import Reference
 from bisect_tvm.stopwatch import Stopwatch
@@ -37,7 +37,7 @@ def build_parts(
             continue
         with clock("cut"):
             exported = cut(program, component, reference.values).exported
-        if (made := workshop.import_one(key, exported)) is not None:
+        if (made := workshop.import_one(key, exported, created(component, program, reference.values))) is not None:
             imported[key] = made
     progress(f"building {len(imported)} distinct parts of {len(components)} in one module")
     built = workshop.build_parts(imported)

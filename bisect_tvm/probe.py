@@ -7,11 +7,11 @@ Here the rooms meet: what PyTorch says (model), what TVM makes of it (lowering) 
 
 from collections.abc import Callable, Sequence
 
-from bisect_tvm.errors import BisectError
+from bisect_tvm.errors import CaptureError
 from bisect_tvm.lowering.workshop import Runnable, Workshop
 from bisect_tvm.measure import measure
 from bisect_tvm.model.capture import Program
-from bisect_tvm.model.cut import boundary, whole
+from bisect_tvm.model.cut import boundary, created, whole
 from bisect_tvm.model.hierarchy import Component
 from bisect_tvm.model.reference import Reference
 from bisect_tvm.numerics.judge import Judgement, unresolved
@@ -52,7 +52,7 @@ class Probe:
         """The built component, or the reason why there is none."""
         if component is self._tree:
             self._progress("building the model as you do, and in float64")
-            return self._workshop.build_whole(self._program.exported)
+            return self._workshop.build_whole(self._program.exported, created(component, self._program, self._reference.values))
         if self._parts is None:
             self._progress("cutting the model into its parts")
             self._parts = build_parts(self._program, self._tree, self._reference, self._workshop, self._clock, self._progress)
@@ -63,7 +63,5 @@ class Probe:
         edge = whole(self._program, component) if component is self._tree else boundary(self._program, component, values)
         try:
             return measure(self._program, self._reference, edge, runnable, self._clock)
-        except BisectError:
-            raise
-        except Exception as error:  # PyTorch refuses an operator in one of the precisions
-            return unresolved(f"PyTorch could not run it for comparison: {type(error).__name__}: {str(error).splitlines()[0]}")
+        except CaptureError as error:  # PyTorch refuses an operator
+            return unresolved(str(error))

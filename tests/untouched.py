@@ -18,9 +18,7 @@ def state_of(model: nn.Module) -> dict[str, Any]:
         "training": [module.training for module in model.modules()],
         "modules": {name: id(module) for name, module in model.named_modules(remove_duplicate=False)},
         "attributes": {name: sorted(vars(module)) for name, module in model.named_modules()},
-        "hooks": {
-            name: [list(getattr(module, kind, {}).values()) for kind in HOOKS] for name, module in model.named_modules()
-        },
+        "hooks": {name: [list(getattr(module, kind, {}).values()) for kind in HOOKS] for name, module in model.named_modules()},
         "forward": {name: module.forward.__func__ for name, module in model.named_modules()},
     }
 

@@ -135,6 +135,8 @@ class Executable:
 
 
 def _arrays(result: Any) -> list[NDArray[np.generic]]:
+    if result is None:
+        return []
     if isinstance(result, tvm.runtime.Tensor):
         return [result.numpy()]
     if isinstance(result, tvm.ffi.Shape if hasattr(tvm, "ffi") else ()):

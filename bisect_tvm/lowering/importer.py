@@ -2,13 +2,13 @@
 
 import contextlib
 import numbers
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 import torch
-import tvm_ffi
+from numpy.typing import NDArray
 from torch.export import ExportedProgram
 from torch.utils import _pytree as pytree
 from tvm import IRModule, relax
@@ -21,22 +21,41 @@ ConvertMap = Mapping[str, Callable[..., Any]]
 
 
 @dataclass(frozen=True)
+class Constants:
+    """What is known about constants that may stand rounded in what the importer made.
+
+    A rounded constant is taken for the exact one that rounds to it. Where several do (0.1 beside 0.1 rounded to float32),
+    it cannot be told which was meant; it then stays rounded, and float64 cannot be judged beyond that.
+    """
+
+    numbers: frozenset[float]
+    """Numbers of the graph, those given to `relax.const`, and scalars that are bound (buffers), as they were."""
+    arrays: tuple[NDArray[np.float64], ...] = ()
+    """What operators of the graph create from nothing (arange), in float64."""
+
+
+@dataclass(frozen=True)
 class Imported:
     """What the importer made of one program."""
 
     module: IRModule
     """With the function ``main``, and whatever a user's own converter added."""
-    exact: frozenset[float]
-    """Numbers that may stand rounded to float32 in the module, before they were rounded: those of the graph, those given to
-    `relax.const`, and ratios of sizes (resize computes its coordinates from them)."""
+    constants: Constants
 
 
 class ImporterError(Exception):
     """The importer refused the program; the message is its reason."""
 
 
-def import_program(exported: ExportedProgram, convert_map: ConvertMap | None) -> Imported:
+def import_program(
+    exported: ExportedProgram, convert_map: ConvertMap | None, created: Sequence[NDArray[np.float64]] = ()
+) -> Imported:
     """Convert `exported`, which is already decomposed or not as the user wants it.
+
+    Args:
+        exported: the program.
+        convert_map: the user's own converters.
+        created: what operators of the program create from nothing, in float64.
 
     Raises:
         ImporterError: with the importer's own reason.
@@ -48,17 +67,8 @@ def import_program(exported: ExportedProgram, convert_map: ConvertMap | None) ->
             )
         except Exception as error:  # whatever a converter raises, the user's own included
             raise ImporterError(f"TVM's importer refuses it: {reason_of(error)}") from error
-    return Imported(module, frozenset(exact | _literals(exported) | _size_ratios(exported)))
-
-
-def structural_key(module: IRModule) -> int:
-    """A hash that is equal for modules that are equal but for the names of their variables."""
-    return int(tvm_ffi.structural_hash(module))
-
-
-def equal(first: IRModule, second: IRModule) -> bool:
-    """True if the modules are equal but for the names of their variables."""
-    return bool(tvm_ffi.structural_equal(first, second))
+    numbers = exact | _literals(exported) | _bound_scalars(exported) | _size_ratios(exported)
+    return Imported(module, Constants(frozenset(numbers), tuple(created)))
 
 
 def reason_of(error: BaseException) -> str:
@@ -75,8 +85,19 @@ def _literals(exported: ExportedProgram) -> set[float]:
     return {leaf for leaf in leaves if isinstance(leaf, float) and np.isfinite(leaf)}
 
 
+def _bound_scalars(exported: ExportedProgram) -> set[float]:
+    bound = (*exported.state_dict.values(), *exported.constants.values())
+    scalars = (t for t in bound if isinstance(t, torch.Tensor) and t.dim() == 0 and t.is_floating_point())
+    return {number for t in scalars if np.isfinite(number := float(t))}
+
+
 def _size_ratios(exported: ExportedProgram) -> set[float]:
-    """Ratios of the sizes that occur in the graph, and of the distances between their end points."""
+    """Ratios of the sizes that occur in a graph that resizes, and of the distances between their end points.
+
+    TVM's resize folds the ratio of two sizes into one constant.
+    """
+    if not any("upsample" in str(node.target) or "interpolate" in str(node.target) for node in exported.graph.nodes):
+        return set()
     values = (leaf for node in exported.graph.nodes for leaf in pytree.tree_leaves(node.meta.get("val")))
     sizes = {size for value in values if isinstance(value, torch.Tensor) for size in value.shape if isinstance(size, int)}
     some = sorted(sizes)[:MOST_SIZES]

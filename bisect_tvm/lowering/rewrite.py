@@ -25,6 +25,8 @@ class Rewriter:
         tensor: maps a constant tensor.
         number: maps a floating-point immediate, given its value and its dtype.
         rename: maps the name of a function in the module.
+        variables: rebuilt global variables by name, shared by all rewriters whose functions go into one module: there, a
+            variable is known by identity.
     """
 
     def __init__(
@@ -34,11 +36,13 @@ class Rewriter:
         tensor: Replace = lambda tensor: tensor,
         number: Callable[[float, str], float] = lambda value, dtype: value,
         rename: Callable[[str], str] = lambda name: name,
+        variables: dict[str, Any] | None = None,
     ) -> None:
         self._dtype = dtype
         self._tensor = tensor
         self._number = number
         self._rename = rename
+        self._variables = {} if variables is None else variables
         # Keyed by handle; the objects are kept alive so that a handle is not used again for another.
         self._made: dict[int, tuple[Any, Any]] = {}
 
@@ -84,9 +88,9 @@ class Rewriter:
             new["value"] = self._number(old["value"], str(old["ty"].dtype))
         if kind == "ir.GlobalVar":
             new["name_hint"] = self._rename(old["name_hint"])
-        if all(_same(old[name], new[name]) for name in old):
-            return value
-        return tvm.ir.make_node(kind, **new)
+        same = all(_same(old[name], new[name]) for name in old)
+        made = value if same else tvm.ir.make_node(kind, **new)
+        return self._variables.setdefault(new["name_hint"], made) if kind == "ir.GlobalVar" else made
 
     def _with_symbol(self, function: Any) -> Any:
         """A function that names itself in its attributes must follow its new name."""

@@ -25,12 +25,13 @@ from bisect_tvm.lowering.build import (
     kernels_of,
     legalize,
 )
-from bisect_tvm.lowering.importer import ConvertMap, Imported, ImporterError, import_program
+from bisect_tvm.lowering.importer import Constants, ConvertMap, Imported, ImporterError, import_program
 from bisect_tvm.lowering.rewrite import Rewriter
-from bisect_tvm.lowering.widen import widen_functions
+from bisect_tvm.lowering.widen import Widener
 from bisect_tvm.stopwatch import Stopwatch
 
 Arrays = list[NDArray[np.generic]]
+Created = Sequence[NDArray[np.float64]]
 T = TypeVar("T")
 WIDE = "_float64"
 """Behind the name of a function that was re-typed to float64."""
@@ -43,6 +44,8 @@ class Runnable:
     function: str
     native: Executable
     wide: Executable
+    ambiguous: bool = False
+    """Some constants of the float64 version could not be told apart, see `Constants`: it is exact to float32 only there."""
 
     def run_native(self, inputs: Arrays) -> Arrays:
         """Run as imported. Raises `RunError`."""
@@ -62,36 +65,37 @@ class Workshop:
     clock: Stopwatch
     failures: dict[str, str] = field(default_factory=dict)
     """Why a program could not be imported, lowered or built, by its key."""
-    _exact: frozenset[float] = frozenset()
+    _constants: dict[str, Constants] = field(default_factory=dict)
 
-    def build_whole(self, exported: ExportedProgram) -> Runnable | str:
+    def build_whole(self, exported: ExportedProgram, created: Created = ()) -> Runnable | str:
         """Build the whole program twice: as the user would, and widened. Returns the reason where that fails."""
         try:
             with self.clock("import"):
-                imported = import_program(exported, self.convert_map)
+                imported = import_program(exported, self.convert_map, created)
             with self.clock("build"):
                 native = self.builder.build(dict(imported.module.functions_items()))
             functions = _renamed(imported, "main")
             with self.clock("lower"):
                 lowered = legalize(functions, self.builder.target)
-                wide = widen_functions(lowered, imported.exact, suffix=WIDE)
+                widener = Widener(lowered, WIDE)
+                widener.add("main", imported.constants)
             with self.clock("build"):
-                return Runnable("main", native, self.builder.build(wide))
+                return Runnable("main", native, self.builder.build(widener.functions), bool(widener.ambiguous))
         except (ImporterError, BuildError) as error:
             return str(error)
 
-    def import_one(self, key: str, exported: ExportedProgram) -> Imported | None:
+    def import_one(self, key: str, exported: ExportedProgram, created: Created) -> Imported | None:
         """Import one program; a refusal is kept in `failures`."""
         try:
             with self.clock("import"):
-                return import_program(exported, self.convert_map)
+                return import_program(exported, self.convert_map, created)
         except ImporterError as error:
             self.failures[key] = str(error)
             return None
 
     def build_parts(self, imported: Mapping[str, Imported]) -> dict[str, Runnable]:
         """Build all programs, in both precisions, in one build where possible."""
-        self._exact = frozenset(number for each in imported.values() for number in each.exact)
+        self._constants = {key: each.constants for key, each in imported.items()}
         groups = {key: _renamed(each, key) for key, each in imported.items()}
         keys = self._lowerable(groups)
         if not keys:
@@ -111,20 +115,24 @@ class Workshop:
         merged = {name: function for key in keys for name, function in groups[key].items()}
         return legalize(merged, self.builder.target)
 
-    def _in_both_precisions(self, groups: Mapping[str, Functions], keys: Sequence[str]) -> Functions:
+    def _in_both_precisions(self, groups: Mapping[str, Functions], keys: Sequence[str]) -> tuple[Functions, set[str]]:
+        """All functions, and the keys whose constants are ambiguous."""
         with self.clock("lower"):
             lowered = self._legalize(groups, keys)
-            return {**lowered, **widen_functions(lowered, self._exact, suffix=WIDE)}
+            widener = Widener(lowered, WIDE)
+            for key in keys:
+                widener.add(key, self._constants[key])
+            return {**lowered, **widener.functions}, widener.ambiguous
 
     def _build_together(self, groups: Mapping[str, Functions], keys: Sequence[str]) -> dict[str, Runnable]:
-        functions = self._in_both_precisions(groups, keys)
+        functions, ambiguous = self._in_both_precisions(groups, keys)
         with self.clock("build"):
             executable = self.builder.build(functions)
-        return {key: Runnable(key, executable, executable) for key in keys}
+        return {key: Runnable(key, executable, executable, key in ambiguous) for key in keys}
 
     def _without_bad_kernels(self, groups: Mapping[str, Functions], keys: Sequence[str]) -> list[str]:
         """The programs all of whose kernels can be compiled; the others go to `failures`."""
-        functions = self._in_both_precisions(groups, keys)
+        functions, _ = self._in_both_precisions(groups, keys)
         with self.clock("check kernels"):
             failing = failing_kernels(functions, self.builder.target)
         called = {variable.name_hint: kernels_of(function) for variable, function in functions.items()}

@@ -82,14 +82,22 @@ def _arguments(inputs: Any, kwargs: Mapping[str, Any] | None) -> tuple[tuple[Any
         raise InputError("`inputs` is a list; pass the positional arguments as a tuple, or keyword arguments as a dict.")
     else:
         args, keywords = (inputs,), {}
+    if kwargs is not None and not isinstance(kwargs, Mapping):
+        raise InputError(f"`kwargs` must be a dict of keyword arguments, but it is {_type_name(kwargs)}.")
     twice = sorted(set(keywords) & set(kwargs or {}))
     if twice:
         raise InputError(f"{_listed(twice)} is given both in `inputs` and in `kwargs`; give it once.")
     keywords.update(kwargs or {})
+    args, keywords = pytree.tree_map(_usable, (args, keywords))
     bad = [key for key in keywords if not isinstance(key, str)]
     if bad:
         raise InputError(f"The keys of an input dict name the model's arguments, but {bad[0]!r} is {_type_name(bad[0])}.")
     return args, keywords
+
+
+def _usable(value: Any) -> Any:
+    """Tensors made in inference mode cannot be traced; a copy can."""
+    return value.clone() if isinstance(value, torch.Tensor) and value.is_inference() else value
 
 
 def _require_evaluation_mode(model: torch.nn.Module) -> None:
@@ -146,10 +154,14 @@ def _is_about_containers(error: Exception) -> bool:
 def _flat_inputs(exported: ExportedProgram, args: tuple[Any, ...], keywords: dict[str, Any]) -> list[Any]:
     """Flatten arguments in the order of the exported program's placeholders."""
     spec = exported.call_spec.in_spec
+    names = list(exported.graph_signature.user_inputs)
+    if not args and names and set(keywords) == set(names):
+        return [keywords[str(name)] for name in names]
     expected_keywords = spec.child(1).context if spec is not None else list(keywords)
     if set(expected_keywords) != set(keywords):
         raise InputError(
-            f"The exported program takes the keyword arguments {_listed(expected_keywords)}, but was given {_listed(keywords)}."
+            f"The exported program takes the inputs {_listed(names)}, with {_listed(expected_keywords)} given by keyword; "
+            f"{len(args)} positional ones and the keywords {_listed(keywords)} were given."
         )
     ordered = {name: keywords[name] for name in expected_keywords}
     flat, given = pytree.tree_flatten((args, ordered))
@@ -193,6 +205,7 @@ def _require_same_type(exported: ExportedProgram, name: str, value: Any) -> None
     fixed = [
         (have, want) for have, want in zip(value.shape, declared.shape, strict=False) if isinstance(want, int) and have != want
     ]
+    _require_in_range(exported, name, value, declared)
     if value.dtype != declared.dtype or value.dim() != declared.dim() or fixed:
         raise InputError(
             f"Input {name!r} was exported as {declared.dtype} of shape {tuple(declared.shape)}, "
@@ -200,19 +213,41 @@ def _require_same_type(exported: ExportedProgram, name: str, value: Any) -> None
         )
 
 
+def _require_in_range(exported: ExportedProgram, name: str, value: torch.Tensor, declared: torch.Tensor) -> None:
+    sizes: tuple[Any, ...] = tuple(declared.shape)  # torch declares them to be int, and they may be SymInt
+    for axis, (have, size) in enumerate(zip(value.shape, sizes, strict=False)):
+        allowed = exported.range_constraints.get(size.node.expr) if isinstance(size, torch.SymInt) else None
+        if allowed is not None and not allowed.lower <= have <= allowed.upper:
+            raise InputError(
+                f"Input {name!r} was exported with {allowed.lower} to {allowed.upper} elements along axis {axis}, but has {have}."
+            )
+
+
 # ---------------------------------------------------------------------------------------------------------------- errors
+
+
+def why_not_run(model: object, inputs: Any, kwargs: Mapping[str, Any] | None, error: CaptureError) -> InputError | CaptureError:
+    """Tell inputs that the model itself rejects from a graph that cannot be run node by node."""
+    own = _eager_error(model, *_arguments(inputs, kwargs)) if isinstance(model, torch.nn.Module) else None
+    return error if own is None else InputError(f"The model rejects the inputs: {_one_line(own)}{_place(own)}.")
+
+
+def _eager_error(model: torch.nn.Module, args: tuple[Any, ...], keywords: dict[str, Any]) -> Exception | None:
+    """What the model raises when it is simply called. A copy is, for the forward may change buffers and attributes."""
+    try:
+        shared = {id(parameter): parameter for parameter in model.parameters()}
+        with torch.no_grad():
+            copy.deepcopy(model, shared)(*args, **keywords)
+    except Exception as own:
+        return own
+    return None
 
 
 def _why_not_exported(
     model: torch.nn.Module, args: tuple[Any, ...], keywords: dict[str, Any], error: Exception
 ) -> InputError | CaptureError:
     """Tell inputs that the model itself rejects from a model that only torch.export rejects."""
-    try:
-        # A copy that shares the parameters: the forward may change buffers and attributes.
-        shared = {id(parameter): parameter for parameter in model.parameters()}
-        with torch.no_grad():
-            copy.deepcopy(model, shared)(*args, **keywords)
-    except Exception as own:
+    if (own := _eager_error(model, args, keywords)) is not None:
         return InputError(f"The model rejects the inputs: {_one_line(own)}{_place(own)}.")
     return CaptureError(
         f"torch.export cannot capture the model, although it runs in eager mode: {_one_line(error)}{_place(error)}. "

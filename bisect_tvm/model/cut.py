@@ -10,6 +10,7 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
+import numpy as np
 import torch
 from torch import fx
 from torch.export import ExportedProgram
@@ -111,6 +112,13 @@ def cut(program: Program, component: Component, values: Mapping[str, Value]) -> 
         example_inputs=None,
     )
     return Cut(component.id, exported, tuple(n.name for n in edge.inputs), tuple(n.name for n in edge.outputs))
+
+
+def created(component: Component, program: Program, values: Mapping[str, Value]) -> list[np.ndarray[Any, np.dtype[np.float64]]]:
+    """What operators of `component` make from nothing but numbers (`arange`, `linspace`), in float64."""
+    nodes = (program.nodes[name] for name in component.nodes)
+    made = (values[node.name] for node in nodes if not node.all_input_nodes)
+    return [value.numpy() for value in made if isinstance(value, torch.Tensor) and value.dtype is torch.float64]
 
 
 def signature_of(program: Program, component: Component, values: Mapping[str, Value], by_name: Iterable[str] = ()) -> str:

@@ -14,8 +14,10 @@ import networkx as nx
 import torch
 from torch import fx
 from torch.export.graph_signature import OutputKind
+from torch.utils import _pytree as pytree  # private, see containers.py
 
 from bisect_tvm.model.capture import TORCH_FOLDER, Program
+from bisect_tvm.model.reference import is_assertion, is_uninitialised
 
 
 @dataclass(frozen=True)
@@ -67,7 +69,7 @@ def component_tree(program: Program) -> Component:
     calls[root.chain] = root
     tree.add_node(root.chain)
     for node in program.exported.graph.nodes:
-        if node.name not in live or _producer(node) is not node:
+        if node.name not in live or _producer(node) is not node or not _computes(node):
             continue
         chain = _chain(node, program.prefix)
         calls[root.chain] = chain[0]
@@ -110,6 +112,12 @@ def _producer(node: fx.Node) -> fx.Node:
     return source if isinstance(source, fx.Node) and source.op == "call_function" else node
 
 
+def _computes(node: fx.Node) -> bool:
+    """False for what gives no numbers to compare: symbolic sizes, checks, and memory that is arbitrary by design."""
+    leaves = pytree.tree_leaves(node.meta.get("val"))
+    return any(isinstance(leaf, torch.Tensor) for leaf in leaves) and not is_assertion(node) and not is_uninitialised(node)
+
+
 def _chain(node: fx.Node | None, prefix: str) -> list[_Call]:
     """The submodule calls around `node`, the model first. Paths are relative to the user's model."""
     stack = node.meta.get("nn_module_stack", {}) if node is not None else {}
@@ -119,10 +127,12 @@ def _chain(node: fx.Node | None, prefix: str) -> list[_Call]:
         if path in ("", prefix):
             calls[0] = _Call((), "", name)
             continue
-        # A repeated call of the same submodule is marked `@1`, `@2` in the key only.
-        repeat = key.rpartition("@")[2] if "@" in key else ""
+        if key.startswith("_empty_nn_module_stack"):  # torch's mark of a node that it made itself
+            continue
+        # A repeated call of the same submodule is marked `@1`, `@2` in the key only, behind the path.
+        repeat = key[key.rfind(path) + len(path) :]
         shown = path.removeprefix(f"{prefix}.") if prefix else path
-        shown = f"{shown}@{repeat}" if repeat.isdigit() else shown
+        shown = f"{shown}{repeat}" if repeat[:1] == "@" and repeat[1:].isdigit() else shown
         calls.append(_Call((*calls[-1].chain, shown), shown, name))
     return calls
 

@@ -115,11 +115,19 @@ class _Primitives(TorchDispatchMode):  # type: ignore[no-untyped-call]  # torch 
 
 def _keep_whole(func: Any, args: Sequence[Any], result: Any, changed: Any) -> Any:
     """Sums and products of whole numbers are exact: an index that is computed as a float must stay whole."""
-    if str(func).split(".")[1:2] not in (["add"], ["sub"], ["mul"], ["rsub"]) or not isinstance(result, torch.Tensor):
+    sums = str(func).split(".")[1:2] in (["add"], ["sub"], ["mul"], ["rsub"])
+    if not sums or not isinstance(result, torch.Tensor) or not result.is_floating_point():
         return changed
     exact = result.frac() == 0
     if not bool(exact.any()):
         return changed
     for operand in args[:2]:
-        exact &= operand.frac() == 0 if isinstance(operand, torch.Tensor) else float(operand).is_integer()
+        exact &= _whole(operand)
     return torch.where(exact, result, changed)
+
+
+def _whole(operand: Any) -> Any:
+    """Where an operand is a whole number."""
+    if not isinstance(operand, torch.Tensor):
+        return float(operand).is_integer()
+    return operand.frac() == 0 if operand.is_floating_point() else True

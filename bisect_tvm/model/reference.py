@@ -19,6 +19,9 @@ from bisect_tvm.model.capture import Program
 WIDENED = frozenset({torch.float32, torch.float16, torch.bfloat16})
 """Dtypes that become float64 on both sides."""
 
+SHORT = 2.0**6
+"""Multiples of its inverse are kept as they are when inputs are filled with digits."""
+
 Value = Any
 """What a graph node holds: a tensor, a tuple or list of tensors, or a number."""
 Env = dict[str, Value]
@@ -26,7 +29,7 @@ Env = dict[str, Value]
 
 @dataclass(frozen=True)
 class Reference:
-    """Every value of one run in float64, by graph node."""
+    """Every value of one run in float64, by graph node. User inputs carry digits beyond those they had, see `_filled`."""
 
     values: Mapping[str, Value]
 
@@ -39,9 +42,21 @@ def run_reference(program: Program) -> Reference:
         CaptureError: the graph holds something that cannot be run node by node.
     """
     env: Env = {name: widen(value) for name, value in program.bindings.items()}
+    env.update({name: _filled(program.bindings[name], seed) for seed, name in enumerate(program.inputs)})
     with float64_default():
         run_nodes(program, program.nodes, env, wide=True, check_random=True)
     return Reference(env)
+
+
+def require_runs(program: Program) -> None:
+    """Run the whole program in its own precision, as eager PyTorch would.
+
+    `torch.export` accepts inputs that kernels reject (an integer tensor for a Linear).
+
+    Raises:
+        CaptureError: an operator cannot be run.
+    """
+    run_nodes(program, program.nodes, dict(program.bindings), wide=False)
 
 
 def run_nodes(
@@ -69,10 +84,20 @@ def run_nodes(
             if node.op == "get_attr":
                 env[name] = _attribute(program, node, wide)
             elif node.op == "call_function":
-                value = call(node, env, wide=wide)
+                value = _explained(node, env, wide)
                 if check_random and torch.Tag.nondeterministic_seeded in getattr(node.target, "tags", ()):
                     _refuse_random(node, value, call(node, env, wide=wide))
                 env[name] = value if after is None else after(node, value)
+
+
+def _explained(node: fx.Node, env: Mapping[str, Value], wide: bool) -> Value:
+    try:
+        return call(node, env, wide=wide)
+    except Exception as error:
+        precision = "float64" if wide else "the model's own precision"
+        raise CaptureError(
+            f"PyTorch cannot run {node.target} ({node.name}) in {precision}: {type(error).__name__}: {str(error).splitlines()[0]}"
+        ) from error
 
 
 def call(node: fx.Node, env: Mapping[str, Value], *, wide: bool) -> Value:
@@ -113,6 +138,24 @@ def is_uninitialised(node: fx.Node) -> bool:
 def widen(value: Value) -> Value:
     """Convert floating-point tensors to float64; all else stays."""
     return pytree.tree_map(lambda v: v.to(torch.float64) if isinstance(v, torch.Tensor) and v.dtype in WIDENED else v, value)
+
+
+def _filled(value: torch.Tensor, seed: int) -> torch.Tensor:
+    """A user input in float64, with random digits behind those that it has; it rounds back to what it was.
+
+    A number of 24 bits is a poor test of double arithmetic: its square and its sum with 1 are exact in 53 bits, so that an
+    algorithm that loses digits would lose none. Whole numbers and short fractions stay: they are flags, counts and masks.
+    """
+    wide: torch.Tensor = widen(value)
+    if value.dtype not in WIDENED or not value.numel():
+        return wide
+    # Half the distance to the next number is at least a quarter of the unit, relatively.
+    unit = torch.finfo(value.dtype).eps
+    noise = torch.rand(value.shape, generator=torch.Generator().manual_seed(seed), dtype=torch.float64) * 0.4 - 0.2
+    filled = wide * (1 + unit * noise)
+    short = (wide * SHORT).frac() == 0
+    keep = short | ~torch.isfinite(wide) | (filled.to(value.dtype) != value)
+    return torch.where(keep, wide, filled)
 
 
 @contextlib.contextmanager

@@ -14,7 +14,8 @@ def untouched() -> Iterator[None]:
     # The global generator of numpy is what user code may rely on.
     python, legacy = random.getstate(), np.random.get_state()  # noqa: NPY002
     dtype = torch.get_default_dtype()
-    with torch.random.fork_rng(devices=[]):
+    # torch.export cannot trace in inference mode, and tensors made in it could not be used outside.
+    with torch.inference_mode(False), torch.random.fork_rng(devices=[]):
         try:
             yield
         finally:

@@ -89,7 +89,12 @@ class _Run:
 
     precision: Literal["float64", "native"]
     unit: float
-    differences: tuple[Difference, ...]
+    by_output: tuple[Difference | None, ...]
+    """None where the output has another shape, so that there is nothing to compare element by element."""
+
+    @property
+    def differences(self) -> list[Difference]:
+        return [difference for difference in self.by_output if difference is not None]
 
     @property
     def deviation(self) -> float:
@@ -125,13 +130,16 @@ def judge(outputs: Sequence[OutputEvidence]) -> Judgement:
 
 
 def _compare_all(outputs: Sequence[OutputEvidence], precision: Literal["float64", "native"]) -> _Run | None:
-    """Compare one run's outputs; None if it gave nothing, or an output of another shape."""
-    differences = []
+    """Compare one run's outputs; None if there is nothing that can be compared."""
+    differences: list[Difference | None] = []
     for output in outputs:
         actual = output.actual if precision == "float64" else output.actual_native
-        if actual is None or actual.shape != output.expected.shape:
+        if actual is None:
             return None
-        differences.append(_compare_one(output, actual, precision))
+        same_shape = actual.shape == output.expected.shape
+        differences.append(_compare_one(output, actual, precision) if same_shape else None)
+    if outputs and not any(differences):
+        return None
     floors = [output.floor if precision == "float64" else output.floor_native for output in outputs]
     return _Run(precision, max((floor.unit for floor in floors), default=0.0), tuple(differences))
 
@@ -190,11 +198,11 @@ def _matters(run: _Run) -> bool:
 
 
 def _worst(run: _Run, outputs: Sequence[OutputEvidence]) -> WorstElement | None:
-    at = max(range(len(run.differences)), key=lambda i: run.differences[i].excess, default=None)
-    if at is None or run.differences[at].worst is None:
+    ranked = [(d.excess, -i, d.worst) for i, d in enumerate(run.by_output) if d is not None and d.worst is not None]
+    if not ranked:
         return None
-    index = run.differences[at].worst
-    assert index is not None
+    _, position, index = max(ranked)
+    at = -position
     output, wide = outputs[at], run.precision == "float64"
     actual = output.actual if wide else output.actual_native
     expected = output.expected if wide else output.expected_native

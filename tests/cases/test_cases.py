@@ -1,6 +1,6 @@
 """Small models made after public bug reports of TVM, each with the answer that apache-tvm 0.27.0.post1 deserves.
 
-Each file beside this one has `build() -> (model, inputs)`; its docstring names the report. `expected.json` lists the options of `locate`,
+Each file in `reported` has `build() -> (model, inputs)`; its docstring names the report. `expected.json` lists the options of `locate`,
 the verdicts of which any may lead, how many culprits there are of each operator, and which operators cannot be imported or built.
 """
 
@@ -16,7 +16,7 @@ import pytest
 from bisect_tvm import locate
 from bisect_tvm.errors import InputError
 
-FOLDER = Path(__file__).parent
+FOLDER = Path(__file__).parent / "reported"
 EXPECTED: list[dict[str, Any]] = json.loads((FOLDER / "expected.json").read_text())
 
 

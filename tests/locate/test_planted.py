@@ -6,9 +6,10 @@ import pytest
 import torch
 from torch import nn
 
-from bisect_tvm import Report, Verdict, locate
+from bisect_tvm import Report, Verdict
 from bisect_tvm.lowering.approximations import gelu_tanh
 from tests.locate import planted
+from tests.quick import locate_quickly
 
 FAITHFUL = (Verdict.FAITHFUL, Verdict.ROUNDING)
 
@@ -27,7 +28,7 @@ def test_a_fault_in_one_of_several_places(place: int) -> None:
     model, x = planted.stack(3)
     path = f"layers.{place}.act"
     convert_map = {"gelu.default": planted.at(path, gelu_tanh, planted.gelu_exact)}
-    report = locate(model, x, convert_map=convert_map)
+    report = locate_quickly(model, x, convert_map=convert_map)
     assert found(report) == [(path, "aten.gelu.default")]
     assert report.unresolved == ()
     assert report.verdict is Verdict.FORMULA
@@ -44,7 +45,7 @@ def test_a_fault_in_one_of_several_places(place: int) -> None:
 @pytest.mark.parametrize("layers", [2, 6, 12])
 def test_three_builds_whatever_the_number_of_layers(layers: int) -> None:
     model, x = planted.stack(layers)
-    report = locate(model, x, convert_map={"gelu.default": gelu_tanh})
+    report = locate_quickly(model, x, convert_map={"gelu.default": gelu_tanh})
     assert found(report) == [(f"layers.{number}.act", "aten.gelu.default") for number in range(layers)]
     assert report.cost.builds <= 3
     operators = [entry for entry in report.tree if entry.kind == "operator"]
@@ -56,7 +57,7 @@ def test_what_is_said_about_a_culprit() -> None:
     torch.manual_seed(0)
     model = nn.Sequential(nn.Linear(4, 4), nn.ReLU(), nn.Linear(4, 2)).eval()
     x = torch.randn(5, 4)
-    report = locate(model, x, convert_map={"relu.default": planted.relu_plus_one})
+    report = locate_quickly(model, x, convert_map={"relu.default": planted.relu_plus_one})
     (culprit,) = report.culprits
     hidden = torch.relu(model[0].double()(x.double()))
     assert culprit.path == "1"
@@ -75,7 +76,7 @@ def test_what_is_said_about_a_culprit() -> None:
 
 
 def test_a_culprit_names_the_line_of_the_user() -> None:
-    report = locate(planted.Hidden().eval(), torch.randn(2, 8), convert_map={"gelu.default": gelu_tanh}, exhaustive=True)
+    report = locate_quickly(planted.Hidden().eval(), torch.randn(2, 8), convert_map={"gelu.default": gelu_tanh}, exhaustive=True)
     (culprit,) = report.culprits
     assert culprit.source is not None
     file, _, line = culprit.source.rpartition(":")
@@ -85,7 +86,7 @@ def test_a_culprit_names_the_line_of_the_user() -> None:
 
 def test_a_converter_that_raises_leaves_the_rest_judged() -> None:
     model, x = planted.stack(2)
-    report = locate(model, x, convert_map={"gelu.default": planted.refuse})
+    report = locate_quickly(model, x, convert_map={"gelu.default": planted.refuse})
     assert report.verdict is Verdict.UNRESOLVED
     assert report.culprits == ()
     assert [(e.path, e.operator) for e in report.unresolved] == [(f"layers.{n}.act", "aten.gelu.default") for n in (0, 1)]
@@ -109,7 +110,7 @@ def test_an_unresolved_operator_and_a_fault_beside_it() -> None:
     torch.manual_seed(0)
     model = nn.Sequential(nn.Linear(8, 8), nn.GELU(), nn.Linear(8, 8), nn.ReLU(), nn.Linear(8, 8)).eval()
     convert_map = {"gelu.default": planted.refuse, "relu.default": planted.relu_plus_one}
-    report = locate(model, torch.randn(2, 8), convert_map=convert_map)
+    report = locate_quickly(model, torch.randn(2, 8), convert_map=convert_map)
     assert found(report) == [("3", "aten.relu.default")]
     assert [(e.path, e.operator) for e in report.unresolved] == [("1", "aten.gelu.default")]
     assert report.verdict is Verdict.FORMULA
@@ -120,7 +121,7 @@ HIDDEN = {"gelu.default": gelu_tanh, "relu.default": planted.relu_plus_one}
 
 def test_faults_that_saturate_and_cancel_are_found_when_another_one_shows() -> None:
     torch.manual_seed(0)
-    report = locate(planted.HiddenAndSeen().eval(), torch.randn(4, 8), convert_map=HIDDEN)
+    report = locate_quickly(planted.HiddenAndSeen().eval(), torch.randn(4, 8), convert_map=HIDDEN)
     assert found(report) == [
         ("hidden.early", "aten.gelu.default"),
         ("hidden.late", "aten.relu.default"),
@@ -134,8 +135,8 @@ def test_faults_that_saturate_and_cancel_are_found_when_another_one_shows() -> N
 def test_faults_that_nobody_sees_outside_are_found_on_request() -> None:
     torch.manual_seed(0)
     model, x = planted.Hidden().eval(), torch.randn(4, 8)
-    assert locate(model, x, convert_map=HIDDEN).culprits == ()
-    report = locate(model, x, convert_map=HIDDEN, exhaustive=True)
+    assert locate_quickly(model, x, convert_map=HIDDEN).culprits == ()
+    report = locate_quickly(model, x, convert_map=HIDDEN, exhaustive=True)
     assert report.root.verdict in FAITHFUL
     assert found(report) == [("early", "aten.gelu.default"), ("late", "aten.relu.default")]
     assert report.verdict is Verdict.FORMULA
@@ -144,14 +145,14 @@ def test_faults_that_nobody_sees_outside_are_found_on_request() -> None:
 def test_a_fault_before_argmax() -> None:
     torch.manual_seed(0)
     model, x = planted.Choice().eval(), torch.randn(4, 8)
-    report = locate(model, x, convert_map={"gelu.default": gelu_tanh}, exhaustive=True)
+    report = locate_quickly(model, x, convert_map={"gelu.default": gelu_tanh}, exhaustive=True)
     assert report.root.verdict in FAITHFUL
     assert found(report) == [("act", "aten.gelu.default")]
 
 
 def test_a_module_called_twice_is_two_components() -> None:
     torch.manual_seed(0)
-    report = locate(planted.Twice().eval(), torch.randn(4, 8), convert_map={"gelu.default": gelu_tanh})
+    report = locate_quickly(planted.Twice().eval(), torch.randn(4, 8), convert_map={"gelu.default": gelu_tanh})
     assert found(report) == [("shared.1", "aten.gelu.default"), ("shared.1@1", "aten.gelu.default")]
     assert len({entry.id for entry in report.tree}) == len(report.tree)
     assert entry_of(report, "", "aten.relu.default").verdict in FAITHFUL
@@ -159,6 +160,6 @@ def test_a_module_called_twice_is_two_components() -> None:
 
 def test_a_convert_map_that_is_right_accuses_nobody() -> None:
     model, x = planted.stack(2)
-    report = locate(model, x, convert_map={"gelu.default": planted.gelu_exact}, exhaustive=True)
+    report = locate_quickly(model, x, convert_map={"gelu.default": planted.gelu_exact}, exhaustive=True)
     assert report.culprits == ()
     assert report.verdict in FAITHFUL

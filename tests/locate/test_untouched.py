@@ -1,7 +1,6 @@
 """The user's model and process are left as they were, also when the question cannot be answered."""
 
 import random
-from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
@@ -13,6 +12,7 @@ from bisect_tvm import locate
 from bisect_tvm.errors import BisectError, CaptureError, InputError
 from bisect_tvm.lowering.approximations import gelu_tanh
 from tests.locate import planted
+from tests.quick import locate_quickly
 from tests.untouched import unchanged
 
 
@@ -46,20 +46,19 @@ class Everything(nn.Module):
 
 
 @pytest.fixture(autouse=True)
-def states_of_its_own() -> Iterator[None]:
+def states_of_its_own() -> None:
     """Generators that stand somewhere in the middle."""
     torch.manual_seed(7)
     random.seed(7)
     np.random.seed(7)  # noqa: NPY002 - what user code may rely on
     torch.rand(3), random.random(), np.random.rand(3)  # noqa: NPY002
-    yield
 
 
 def test_after_an_answer() -> None:
     model, x = Everything(), torch.randn(3, 4)
     copy = x.clone()
     with unchanged(model):
-        report = locate(model, x, convert_map={"gelu.default": gelu_tanh})
+        report = locate_quickly(model, x, convert_map={"gelu.default": gelu_tanh})
     assert [entry.operator for entry in report.culprits] == ["aten.gelu.default"]
     assert torch.equal(x, copy)
     assert not x.requires_grad
@@ -87,7 +86,7 @@ def test_after_a_refusal(make: Any, inputs: torch.Tensor, options: dict[str, Any
 def test_after_a_converter_that_raises() -> None:
     model = Everything()
     with unchanged(model):
-        assert locate(model, torch.ones(3, 4), convert_map={"gelu.default": planted.refuse}).unresolved
+        assert locate_quickly(model, torch.ones(3, 4), convert_map={"gelu.default": planted.refuse}).unresolved
 
 
 def test_after_an_interruption() -> None:
@@ -100,7 +99,7 @@ def test_after_an_interruption() -> None:
 
     model = Everything()
     with unchanged(model), pytest.raises(KeyboardInterrupt):
-        locate(model, torch.ones(3, 4), progress=interrupt)
+        locate_quickly(model, torch.ones(3, 4), progress=interrupt)
 
 
 def test_with_settings_of_the_user() -> None:
@@ -109,7 +108,7 @@ def test_with_settings_of_the_user() -> None:
     try:
         model = nn.Sequential(nn.Linear(4, 4, dtype=torch.float32), nn.ReLU()).eval()
         with unchanged(model), torch.no_grad():
-            assert locate(model, torch.ones(3, 4, dtype=torch.float32)).culprits == ()
+            assert locate_quickly(model, torch.ones(3, 4, dtype=torch.float32)).culprits == ()
     finally:
         torch.set_default_dtype(before)
 
@@ -126,5 +125,5 @@ def test_the_check_can_fail() -> None:
         lambda: setattr(model, "other", 1),
         lambda: model.double(),
     ):
-        with pytest.raises(AssertionError), unchanged(model):  # noqa: PT012
+        with pytest.raises(AssertionError), unchanged(model):
             change()

@@ -108,9 +108,7 @@ def test_dataclasses_that_nobody_registered() -> None:
     registered = len(torch.utils._pytree.SUPPORTED_NODES)
     program = captured(model, (batch,))
     assert len(program.inputs) == 4
-    assert_equal(
-        results_of(program), [t.detach() for t in (answer.scores, *answer.hidden, answer.more["b"], answer.more["a"])]
-    )
+    assert_equal(results_of(program), [t.detach() for t in (answer.scores, *answer.hidden, answer.more["b"], answer.more["a"])])
     assert batch.words is A  # left as it was
     assert batch.masks[0] is B
     assert len(torch.utils._pytree.SUPPORTED_NODES) == registered  # torch knows no more classes than before
@@ -358,7 +356,7 @@ def test_an_in_place_operator_whose_result_alone_is_read() -> None:
     assert any("relu_" in str(node.target) for node in program.nodes.values())
 
 
-pair = namedtuple("pair", "first second")  # noqa: PYI024 - the old way, too
+pair = namedtuple("pair", "first second")
 
 
 def test_a_named_tuple_is_one_argument() -> None:

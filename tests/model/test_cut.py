@@ -53,7 +53,9 @@ MODELS: dict[str, tuple[nn.Module, Any]] = {
 }
 
 
-@pytest.fixture(params=[(name, decompose) for name in MODELS for decompose in (True, False)], ids=lambda p: f"{p[0]}-{p[1]}")
+@pytest.fixture(
+    scope="module", params=[(name, decompose) for name in MODELS for decompose in (True, False)], ids=lambda p: f"{p[0]}-{p[1]}"
+)
 def case(request: pytest.FixtureRequest) -> tuple[nn.Module, Any, Program]:
     name, decompose = request.param
     model, inputs = MODELS[name]

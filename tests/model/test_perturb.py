@@ -61,7 +61,7 @@ def test_the_same_seed_gives_the_same_runs(deep: bool) -> None:
 @pytest.mark.parametrize("deep", [False, True])
 def test_runs_differ_from_each_other_but_little(deep: bool) -> None:
     model, x = nn.Sequential(nn.Linear(4, 4), nn.Tanh()), torch.randn(8, 4)
-    expected = [values for values in runs(model, x, unit=0.0)][0][0]
+    expected = runs(model, x, unit=0.0)[0][0]
     made = [run[0] for run in runs(model, x, deep=deep)]
     assert not torch.equal(made[0], made[1])
     for run in made:

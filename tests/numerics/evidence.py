@@ -51,7 +51,9 @@ def evidence(
     )
 
 
-def of_arrays(expected: Array, actual: Array, expected_native: Array | None = None, actual_native: Array | None = None) -> OutputEvidence:
+def of_arrays(
+    expected: Array, actual: Array, expected_native: Array | None = None, actual_native: Array | None = None
+) -> OutputEvidence:
     """Arrays as they are, with no spread; the native ones are the same arrays if not given."""
     nothing = np.zeros(expected.shape)
     return OutputEvidence(

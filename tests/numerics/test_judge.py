@@ -90,7 +90,9 @@ def one_element(draw: st.DrawFn) -> tuple[Array, Array, tuple[int, ...]]:
 
 
 @given(one_element(), st.sampled_from([-1, 1]), st.floats(1000, 1e12))
-def test_a_thousand_floors_at_any_element_are_a_wrong_formula(case: tuple[Array, Array, tuple[int, ...]], sign: int, times: float) -> None:
+def test_a_thousand_floors_at_any_element_are_a_wrong_formula(
+    case: tuple[Array, Array, tuple[int, ...]], sign: int, times: float
+) -> None:
     expected, spread, index = case
     error = np.zeros(expected.shape)
     error[index] = sign * times * floors(expected, spread, UNIT64)[index]
@@ -196,7 +198,9 @@ def test_nan_beside_a_wrong_formula_states_both() -> None:
 
 
 def test_undecided_elements_are_counted_and_excused() -> None:
-    judgement = judge([evidence(ONES, np.array([0, 5.0, 0]), spread=np.array([0, np.inf, 0]), spread_native=np.array([0, np.inf, 0]))])
+    judgement = judge(
+        [evidence(ONES, np.array([0, 5.0, 0]), spread=np.array([0, np.inf, 0]), spread_native=np.array([0, np.inf, 0]))]
+    )
     assert judgement.verdict in CLEAN
     assert judgement.undecided == 1
 

@@ -177,7 +177,7 @@ SHAPES = [None, (None,), (None, None), ((None,),), ((None, None), None), (None, 
 
 @pytest.mark.parametrize("shape", SHAPES, ids=str)
 def test_every_set_of_answers_of_small_trees(shape: object) -> None:
-    """Every assignment of the three answers to every component: culprits are what their definition says, found without the search."""
+    """Every assignment of the three answers to every component: culprits are what their definition says."""
     root = numbered(shape)
     nodes = list(preorder(root))
     for chosen in itertools.product([AGREES, FAILS, UNRESOLVED], repeat=len(nodes)):

@@ -67,7 +67,7 @@ def numbered(shape: object) -> Node:
 
 
 def spread_up(root: Node, planted: Mapping[str, Answer]) -> dict[str, Answer]:
-    """Answers of whole and parts that go together: what holds a failing part fails, what holds one that is unresolved is unresolved."""
+    """Answers that go together: what holds a failing part fails, and what holds one that is unresolved is so too."""
     answers = dict(planted)
     for node in reversed(list(preorder(root))):
         inside = [answers.get(child.id, AGREES) for child in node.children]

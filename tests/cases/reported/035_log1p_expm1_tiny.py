@@ -8,7 +8,6 @@ import torch
 from torch import nn
 
 
-
 class M(nn.Module):
     def __init__(self):
         super().__init__()

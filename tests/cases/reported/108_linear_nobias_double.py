@@ -9,6 +9,4 @@ from torch import nn
 
 def build():
     torch.manual_seed(0)
-    return nn.Sequential(nn.Linear(32, 32, bias=False), nn.Tanh(), nn.Linear(32, 8, bias=False)).eval(), (
-        torch.randn(3, 32),
-    )
+    return nn.Sequential(nn.Linear(32, 32, bias=False), nn.Tanh(), nn.Linear(32, 8, bias=False)).eval(), (torch.randn(3, 32),)

@@ -1,0 +1,12 @@
+"""Locating in a third of the time, for tests that are not about the target."""
+
+from typing import Any
+
+from bisect_tvm import Report, locate
+
+UNOPTIMISED = {"kind": "llvm", "opt-level": 0}
+
+
+def locate_quickly(model: Any, inputs: Any, **options: Any) -> Report:
+    """`locate` without LLVM's optimisations, which take most of the time of a build and change no formula."""
+    return locate(model, inputs, target=UNOPTIMISED, **options)
