@@ -9,6 +9,7 @@ a mistyped option answer at once.
 
 import inspect
 import itertools
+import logging
 import os
 import shutil
 import sys
@@ -78,7 +79,7 @@ def locate(spec: str, inputs_file: Path | None, folder: Path | None, quiet: bool
         with _explained(debug):
             if folder is not None:
                 _check_writable(folder)
-            report = _answer(spec, inputs_file, flags, quiet)
+            report = _answer(spec, inputs_file, {**flags, "debug": debug}, quiet)
             # Saved before it is shown, so that nothing is lost if the reader of standard output is gone.
             saved = _save(report, folder) if folder is not None else []
             _show(report)
@@ -132,6 +133,9 @@ def _answer(spec: str, inputs_file: Path | None, flags: dict[str, Any], quiet: b
         from bisect_tvm import locate as locate_in_model  # Imports torch and TVM.
         from bisect_tvm.spec import opened  # Imports torch.
 
+        if not flags["debug"]:
+            _silence_torch()
+
         with opened(spec, inputs_file) as question:
             options = {**question.options, **_options(flags)}
             valid = [name for name in _keywords(locate_in_model) if name != "progress"]
@@ -151,6 +155,13 @@ def _options(flags: dict[str, Any]) -> dict[str, Any]:
     if flags["exhaustive"]:
         options["exhaustive"] = True
     return options
+
+
+def _silence_torch() -> None:
+    """Drop what torch logs before it raises: the sentence that the user gets says it. Each of its loggers has a level of its own."""
+    for name in logging.root.manager.loggerDict:
+        if name.partition(".")[0] == "torch":
+            logging.getLogger(name).disabled = True
 
 
 def _keywords(function: Callable[..., Any]) -> list[str]:
@@ -196,7 +207,7 @@ class _Progress:
 
     def __init__(self) -> None:
         # rich would send what is printed meanwhile to standard error, into which a report must not go.
-        self._live = Live(console=Console(stderr=True), transient=True, redirect_stdout=False, redirect_stderr=False)
+        self._live = Live(console=Console(file=sys.stderr), transient=True, redirect_stdout=False, redirect_stderr=False)
 
     def __call__(self, line: str) -> None:
         self._live.update(Spinner("dots", Text(line)))

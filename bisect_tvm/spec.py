@@ -88,7 +88,12 @@ def _read_npz(path: Path) -> tuple[torch.Tensor, ...] | dict[str, torch.Tensor]:
 
 
 def _read_pt(path: Path) -> Any:
-    return torch.load(path, map_location="cpu", weights_only=True)
+    try:
+        loaded = torch.load(path, map_location="cpu", weights_only=True)
+    except KeyError as error:  # what torch's unpickler raises on bytes that are no pickle
+        raise ValueError("it is not a file that torch.save wrote") from error
+    # A list of samples is told from arguments by position when `locate` is called, not in a file.
+    return tuple(loaded) if isinstance(loaded, list) else loaded
 
 
 @contextmanager

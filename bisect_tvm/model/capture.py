@@ -4,8 +4,11 @@ The model is exported with `torch.export` and, as TVM's importer does by default
 as it was: nothing is converted or switched, and the random number generators continue where they were.
 """
 
+import contextlib
 import copy
 import dataclasses
+import io
+import sys
 import traceback
 import warnings
 from collections.abc import Mapping
@@ -120,7 +123,7 @@ def _export(
         raise InputError("`model` is a scripted or traced module; torch.export needs the original torch.nn.Module.")
     if not holds_more_than_tensors((args, keywords)):
         try:
-            exported = torch.export.export(model, args, keywords)
+            exported = _export_quietly(model, args, keywords)
         except Exception as error:
             if not _is_about_containers(error):
                 raise _why_not_exported(model, args, keywords, error) from error
@@ -129,10 +132,23 @@ def _export(
     tensors, rebuild = take_tensors((args, keywords))
     adapter = Adapter(model, rebuild)
     try:
-        exported = torch.export.export(adapter, tuple(tensors))
+        exported = _export_quietly(adapter, tuple(tensors), {})
     except Exception as error:
         raise _why_not_exported(model, args, keywords, error) from error
     return exported, "model", list(tensors), adapter.ignored
+
+
+def _export_quietly(model: torch.nn.Module, args: tuple[Any, ...], keywords: dict[str, Any]) -> ExportedProgram:
+    """Export, and drop the graphs that torch prints to standard error before it raises."""
+    printed = io.StringIO()
+    try:
+        with contextlib.redirect_stderr(printed):
+            exported: ExportedProgram = torch.export.export(model, args, keywords)
+    except Exception as error:
+        error.add_note(printed.getvalue())
+        raise
+    print(printed.getvalue(), end="", file=sys.stderr)  # noqa: T201 - the user's own, from a forward that worked
+    return exported
 
 
 def _decompose(exported: ExportedProgram) -> ExportedProgram:
