@@ -158,7 +158,7 @@ def _options(flags: dict[str, Any]) -> dict[str, Any]:
 
 
 def _silence_torch() -> None:
-    """Drop what torch logs before it raises: the sentence that the user gets says it. Each of its loggers has a level of its own."""
+    """Drop what torch logs before it raises: the user gets one sentence. Each of its loggers has a level of its own."""
     for name in logging.root.manager.loggerDict:
         if name.partition(".")[0] == "torch":
             logging.getLogger(name).disabled = True

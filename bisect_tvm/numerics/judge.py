@@ -16,11 +16,9 @@ from bisect_tvm.numerics.verdict import Verdict
 THRESHOLD = 64.0
 """Excess above which rounding is no explanation."""
 WRONG_FORMULA = 2.0**23
-"""Excess in float64 that no loss of digits on ordinary data reaches: half of the digits of a double are wrong, or nearly."""
+"""Roundings by which no loss of digits on ordinary data is off: half of the digits of a double are wrong, or nearly."""
 SHRINKS = 1e3
 """A deviation that falls by more than this from float32 to float64 shrinks with precision (the units differ by 5e8)."""
-NEGLIGIBLE = 4.0
-"""A loss of digits is held against TVM only if it exceeds so many units of rounding of the largest element."""
 AMPLIFIED = 2.0**10
 """A native deviation above so many units of rounding is called large."""
 
@@ -165,11 +163,8 @@ def _verdicts(wide: _Run | None, native: _Run | None, types_differ: bool) -> tup
     if any(d.nonfinite for run in runs for d in run.differences):
         found.append(Verdict.NONFINITE)
     if wide and wide.diverges and not _only_nonfinite(wide):
-        if not _loses_digits(wide, native):
-            found.append(Verdict.FORMULA)
-        elif _matters(wide):
-            found.append(Verdict.UNSTABLE)
-    elif native and native.diverges and not _only_nonfinite(native) and _matters(native):
+        found.append(Verdict.UNSTABLE if _loses_digits(wide, native) else Verdict.FORMULA)
+    elif native and native.diverges and not _only_nonfinite(native):
         found.append(Verdict.FLOAT32_ONLY)
     if not found:
         large = native is not None and native.deviation > AMPLIFIED * native.unit
@@ -183,18 +178,10 @@ def _only_nonfinite(run: _Run) -> bool:
 
 def _loses_digits(wide: _Run, native: _Run | None) -> bool:
     """True if the error shrinks with precision, so that the formula is right and only its arithmetic is poor."""
-    if native is None or wide.excess >= WRONG_FORMULA or native.unit <= wide.unit:
+    if native is None or max(d.lost for d in wide.differences) >= WRONG_FORMULA or native.unit <= wide.unit:
         return False
     # An approximation that is good to 1e-12 also "shrinks" from float32's own rounding, but has no excess in float32.
     return native.excess > THRESHOLD / 8 and native.deviation > SHRINKS * wide.deviation
-
-
-def _matters(run: _Run) -> bool:
-    """False if the error is below rounding of the largest element: digits are lost only where values are tiny beside it.
-
-    tanh(1e-8) beside tanh(3) is such a case: relatively off by 1e-9, absolutely by 1e-17.
-    """
-    return run.deviation > NEGLIGIBLE * run.unit
 
 
 def _worst(run: _Run, outputs: Sequence[OutputEvidence]) -> WorstElement | None:
@@ -233,13 +220,19 @@ def _reason(verdict: Verdict, wide: _Run | None, native: _Run | None, types: lis
     what = {
         Verdict.FAITHFUL: "TVM agrees with PyTorch within rounding",
         Verdict.ROUNDING: "rounding alone explains the deviation: the computation amplifies it",
-        Verdict.FORMULA: "more precision does not help: a wrong or approximate formula, constant or argument",
+        Verdict.FORMULA: _wrong_formula(wide, native),
         Verdict.UNSTABLE: "the deviation shrinks with precision but not to rounding: TVM's algorithm loses digits",
         Verdict.FLOAT32_ONLY: "the formula is right in float64, the native computation is worse than PyTorch's",
         Verdict.TYPE: "; ".join(types),
         Verdict.NONFINITE: f"{max(counts, default=0)} elements are NaN or Inf on one side only",
     }[verdict]
     return f"{what} ({numbers})" if numbers else what
+
+
+def _wrong_formula(wide: _Run | None, native: _Run | None) -> str:
+    if wide and native and native.deviation > SHRINKS * wide.deviation:
+        return "in float64 some elements are off by nearly half of their digits or more: a formula that is wrong for such values"
+    return "more precision does not help: a wrong or approximate formula, constant or argument"
 
 
 def _numbers(run: _Run) -> str:

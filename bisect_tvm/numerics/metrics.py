@@ -7,6 +7,10 @@ from numpy.typing import NDArray
 
 Array = NDArray[np.generic]
 
+BESIDE = 2.0**-4
+"""Roundings of the largest element to which the floor of a tiny one is raised; with the threshold of 64, four are tolerated."""
+TOLERATED = 2.0**17
+"""So many times at most; with the threshold of 64, nearly half of a double's digits."""
 SMALLEST_NORMAL = {np.float64: float(np.finfo(np.float64).tiny), np.float32: float(np.finfo(np.float32).tiny)}
 
 
@@ -28,6 +32,8 @@ class Difference:
     """Largest absolute error over largest absolute expected value; inf where finite and non-finite numbers disagree."""
     excess: float
     """Largest absolute error over its noise floor."""
+    lost: float
+    """The same, without the tolerance for elements that are tiny beside the largest."""
     worst: tuple[int, ...] | None
     """Index of the element with the largest excess, None if all are equal."""
     nonfinite: int
@@ -66,7 +72,8 @@ def compare(actual: Array, expected: Array, floor: Floor, *, allowance: NDArray[
     """Measure `actual` against `expected`, element by element, in units of the noise floor.
 
     The floor of an element is the largest of its `spread` plus one unit of rounding of the expected value, the smallest normal
-    number (what underflows is not a fault), and `allowance`.
+    number (what underflows is not a fault), and `allowance`. An element that is tiny beside the largest may lose digits of its own
+    (tanh(1e-8) beside tanh(3)): its floor is raised to `BESIDE` roundings of the largest, but not beyond `TOLERATED` times.
 
     Args:
         actual: what TVM computed, any shape equal to that of `expected`.
@@ -75,7 +82,7 @@ def compare(actual: Array, expected: Array, floor: Floor, *, allowance: NDArray[
         allowance: a further absolute error that is not held against TVM, such as PyTorch's own in float32.
     """
     if expected.size == 0:
-        return Difference(0.0, 0.0, None, 0, 0, 0)
+        return Difference(0.0, 0.0, 0.0, None, 0, 0, 0)
     if is_float(expected) or is_float(actual):
         return _compare_floats(actual.astype(np.float64), expected.astype(np.float64), floor, allowance)
     return _compare_exactly(actual, expected, floor)
@@ -93,15 +100,17 @@ def _compare_floats(
     limit = np.maximum(floor.spread + floor.unit * np.abs(np.where(finite, expected, 0.0)), tiny)
     if allowance is not None:
         limit = np.maximum(limit, allowance)
-    ratio = np.where(bad, np.inf, error / limit)  # x / inf is 0: an undecided element counts for nothing
-    judged = finite & ~undecided
     largest = float(np.max(np.abs(expected), where=np.isfinite(expected), initial=0.0))
+    tolerated = np.maximum(limit, np.minimum(BESIDE * floor.unit * largest, TOLERATED * limit))
+    ratio = np.where(bad, np.inf, error / tolerated)  # x / inf is 0: an undecided element counts for nothing
+    judged = finite & ~undecided
     most = float(np.max(error, where=judged, initial=0.0))
     deviation = np.inf if bad.any() else _quotient(most, largest)
     excess = float(ratio.max())
     return Difference(
         deviation=float(deviation),
         excess=excess,
+        lost=float((error / limit).max()),
         worst=_index(ratio) if excess > 0 else None,
         nonfinite=int(bad.sum()),
         mismatched=0,
@@ -119,6 +128,7 @@ def _compare_exactly(actual: Array, expected: Array, floor: Floor) -> Difference
     return Difference(
         deviation=_quotient(float(max(errors, default=0)), float(largest)),
         excess=float("inf") if count else 0.0,
+        lost=float("inf") if count else 0.0,
         worst=_index(wrong) if count else None,
         nonfinite=0,
         mismatched=count,
