@@ -23,7 +23,7 @@ UNIT = {torch.float64: 2.0**-52, torch.float32: 2.0**-23, torch.float16: 2.0**-1
 BLURRED = (
     "it holds constants that are equal in the model's precision and not in float64, so it is judged at the former's noise floor"
 )
-WORTH_A_LOOK = 8.0
+WORTH_A_LOOK = 16.0
 """Excess above which an operator's floor is measured in depth, at ten times the cost. Most operators stay below."""
 
 

@@ -159,6 +159,11 @@ def test_an_error_that_shrinks_with_precision_but_not_to_rounding_is_unstable(fl
     assert verdict_of(error=floors_off * UNIT64, error_native=floors_off * UNIT32) is Verdict.UNSTABLE
 
 
+def test_an_approximation_below_the_rounding_of_float32_is_a_wrong_formula() -> None:
+    """In float32 it drowns: the deviation there is PyTorch's and TVM's rounding, and says nothing about the formula."""
+    assert verdict_of(error=1e-12, error_native=2 * UNIT32) is Verdict.FORMULA
+
+
 def test_an_error_of_half_of_the_digits_is_no_loss_of_digits() -> None:
     assert verdict_of(error=2.0**30 * UNIT64, error_native=2.0**30 * UNIT32) is Verdict.FORMULA
 

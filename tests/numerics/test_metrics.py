@@ -131,7 +131,7 @@ def test_whole_numbers_are_compared_exactly(data: st.DataObject, shape: tuple[in
 def test_extremes_of_int64(actual: int, expected: int, deviation: float) -> None:
     difference = compare(np.array([actual]), np.array([expected]), floor_of(np.zeros(1)))
     assert difference.mismatched == (actual != expected)
-    assert difference.deviation == pytest.approx(deviation, rel=1e-15)
+    assert difference.deviation == pytest.approx(deviation, rel=1e-15, abs=0)
 
 
 def test_a_whole_number_that_rounding_flips_is_undecided() -> None:
