@@ -102,7 +102,9 @@ def _compare_floats(
         limit = np.maximum(limit, allowance)
     largest = float(np.max(np.abs(expected), where=np.isfinite(expected), initial=0.0))
     tolerated = np.maximum(limit, np.minimum(BESIDE * floor.unit * largest, TOLERATED * limit))
-    ratio = np.where(bad, np.inf, error / tolerated)  # x / inf is 0: an undecided element counts for nothing
+    with np.errstate(over="ignore"):  # a huge error over a tiny floor is infinitely many
+        roundings, units = error / limit, error / tolerated
+    ratio = np.where(bad, np.inf, units)  # x / inf is 0: an undecided element counts for nothing
     judged = finite & ~undecided
     most = float(np.max(error, where=judged, initial=0.0))
     deviation = np.inf if bad.any() else _quotient(most, largest)
@@ -110,7 +112,7 @@ def _compare_floats(
     return Difference(
         deviation=float(deviation),
         excess=excess,
-        lost=float((error / limit).max()),
+        lost=float(roundings.max()),
         worst=_index(ratio) if excess > 0 else None,
         nonfinite=int(bad.sum()),
         mismatched=0,

@@ -65,12 +65,12 @@ def test_what_is_said_about_a_culprit() -> None:
     assert culprit.kind == "operator"
     assert culprit.module_class == "torch.nn.modules.activation.ReLU"
     assert culprit.verdict is Verdict.FORMULA
-    assert culprit.deviation64 == pytest.approx(1 / float(hidden.max().detach()), rel=1e-12)
+    assert culprit.deviation64 == pytest.approx(1 / float(hidden.max().detach()), rel=1e-6)
     assert culprit.deviation32 == pytest.approx(culprit.deviation64, rel=1e-5)
     assert culprit.excess64 > 1e10
     assert culprit.worst is not None
     assert culprit.worst.actual == pytest.approx(culprit.worst.expected + 1, abs=1e-12)
-    assert hidden[culprit.worst.index].item() == pytest.approx(culprit.worst.expected, abs=1e-12)
+    assert hidden[culprit.worst.index].item() == pytest.approx(culprit.worst.expected, abs=1e-6)
     assert "formula" in culprit.reason
     assert report.root.deviation64 == pytest.approx(report.root.deviation32, rel=1e-5)
 

@@ -145,3 +145,14 @@ def test_an_ill_conditioned_model_is_rounding_and_no_fault() -> None:
     assert found(report) == []
     assert report.root.deviation32 is not None
     assert report.verdict in FAITHFUL
+
+
+def test_numbers_that_tvm_rounds_to_float32_are_not_held_against_it() -> None:
+    own = float(torch.tensor(0.1))  # a float32 number, as one from a checkpoint is
+
+    def function(act: nn.Module, x: torch.Tensor) -> Any:
+        return x * 0.1, x * own, x + torch.arange(0, 0.4, 0.1), x + torch.tensor(0.1), x.clamp(-0.3, 0.7)
+
+    report = locate_quickly(Apply(function).eval(), X, exhaustive=True)
+    assert found(report) == []
+    assert report.verdict in FAITHFUL

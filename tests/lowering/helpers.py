@@ -1,5 +1,6 @@
 """What the tests of this room share: from a module to TVM's functions, and to numbers."""
 
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -8,7 +9,7 @@ from torch import nn
 from torch.export import ExportedProgram
 
 from bisect_tvm.lowering.build import Builder, Functions, legalize, parse_target
-from bisect_tvm.lowering.importer import Imported, import_program
+from bisect_tvm.lowering.importer import Constants, Imported, import_program
 from bisect_tvm.lowering.workshop import Runnable, Workshop
 from bisect_tvm.stopwatch import Stopwatch
 
@@ -33,18 +34,18 @@ def imported(model: Any, *inputs: torch.Tensor, convert_map: Any = None) -> Impo
     return import_program(exported(model, *inputs), convert_map)
 
 
-def legalized(model: Any, *inputs: torch.Tensor) -> tuple[Functions, frozenset[float]]:
-    """Functions and kernels, and the numbers that were rounded on the way."""
+def legalized(model: Any, *inputs: torch.Tensor) -> tuple[Functions, Constants]:
+    """Functions and kernels, and what is known about the constants that were rounded on the way."""
     made = imported(model, *inputs)
-    return legalize(dict(made.module.functions_items()), TARGET), made.exact
+    return legalize(dict(made.module.functions_items()), TARGET), made.constants
 
 
 def workshop(convert_map: Any = None) -> Workshop:
     return Workshop(Builder(TARGET), convert_map, Stopwatch())
 
 
-def run_wide(model: Any, *inputs: torch.Tensor) -> list[np.ndarray[Any, Any]]:
-    """What TVM computes in float64, of inputs in float64."""
-    runnable = workshop().build_whole(exported(model, *inputs))
+def run_wide(model: Any, *inputs: torch.Tensor, created: Sequence[np.ndarray[Any, Any]] = ()) -> list[np.ndarray[Any, Any]]:
+    """What TVM computes in float64, of inputs in float64. `created` is what the graph makes from nothing, in float64."""
+    runnable = workshop().build_whole(exported(model, *inputs), created)
     assert isinstance(runnable, Runnable), runnable
     return runnable.run_wide([x.double().numpy() if x.is_floating_point() else x.numpy() for x in inputs])

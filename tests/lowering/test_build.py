@@ -75,7 +75,7 @@ def test_inputs_that_do_not_fit_are_a_run_error() -> None:
 def test_parts_are_built_in_one_build() -> None:
     shop = workshop()
     programs = {"fa": torch.sin, "fb": torch.cos, "fc": lambda x: (x.sum(-1), x > 0)}
-    made = {key: shop.import_one(key, exported(function, X)) for key, function in programs.items()}
+    made = {key: shop.import_one(key, exported(function, X), ()) for key, function in programs.items()}
     built = shop.build_parts({key: part for key, part in made.items() if part is not None})
     assert shop.builder.builds == 1
     assert shop.failures == {}
@@ -90,7 +90,7 @@ def test_parts_are_built_in_one_build() -> None:
 def test_a_part_that_cannot_be_built_is_set_aside() -> None:
     shop = workshop({"gelu.default": gelu_tanh})
     programs = {"fgood": torch.sin, "fbad": cumulated, "funknown": lambda x: torch.var_mean(x, 1)[0], "falso": torch.cos}
-    made = {key: shop.import_one(key, exported(function, X)) for key, function in programs.items()}
+    made = {key: shop.import_one(key, exported(function, X), ()) for key, function in programs.items()}
     assert made["funknown"] is None
     built = shop.build_parts({key: part for key, part in made.items() if part is not None})
     assert set(built) == {"fgood", "falso"}

@@ -7,14 +7,22 @@ import torch
 from torch import nn
 from torch.nn import functional
 
-from bisect_tvm.lowering.widen import widen_functions
+from bisect_tvm.lowering.build import Functions
+from bisect_tvm.lowering.importer import Constants
+from bisect_tvm.lowering.widen import Widener
 from bisect_tvm.lowering.workshop import Runnable
-from tests.lowering.helpers import exported, legalized, run_wide, workshop
+from tests.lowering.helpers import exported, imported, legalized, run_wide, workshop
 
 NARROW = re.compile(r"\b(float32|float16|bfloat16)(x\d+)?\b")
 
 
-def narrow_places(functions: Any) -> list[str]:
+def widened(functions: Functions, constants: Constants) -> Functions:
+    widener = Widener(functions, "_wide")
+    widener.add("main", constants)
+    return widener.functions
+
+
+def narrow_places(functions: Functions) -> list[str]:
     """Lines of the printed IR that name a narrow floating-point type: read independently of how they were re-typed."""
     return [
         f"{variable.name_hint}: {line.strip()}"
@@ -51,8 +59,8 @@ MODELS: dict[str, tuple[Any, tuple[torch.Tensor, ...]]] = {
 @pytest.mark.parametrize("name", MODELS)
 def test_nothing_narrow_is_left(name: str) -> None:
     model, inputs = MODELS[name]
-    functions, exact = legalized(model, *inputs)
-    wide = widen_functions(functions, exact, suffix="_wide")
+    functions, constants = legalized(model, *inputs)
+    wide = widened(functions, constants)
     assert narrow_places(wide) == []
     assert {v.name_hint for v in wide} == {f"{v.name_hint}_wide" for v in functions}
     if inputs[0].is_floating_point():
@@ -61,15 +69,16 @@ def test_nothing_narrow_is_left(name: str) -> None:
 
 
 def test_the_functions_given_are_left_as_they_were() -> None:
-    functions, exact = legalized(*[MODELS["mlp"][0], *MODELS["mlp"][1]])
+    model, inputs = MODELS["mlp"]
+    functions, constants = legalized(model, *inputs)
     before = {variable.name_hint: function.script() for variable, function in functions.items()}
-    widen_functions(functions, exact, suffix="_wide")
+    widened(functions, constants)
     assert {variable.name_hint: function.script() for variable, function in functions.items()} == before
 
 
 def test_whole_numbers_are_left_alone() -> None:
-    functions, exact = legalized(lambda x: (x.to(torch.int64) * 2, x > 0), torch.randn(4))
-    text = "\n".join(function.script() for function in widen_functions(functions, exact, suffix="_wide").values())
+    functions, constants = legalized(lambda x: (x.to(torch.int64) * 2, x > 0), torch.randn(4))
+    text = "\n".join(function.script() for function in widened(functions, constants).values())
     assert "int64" in text
     assert "bool" in text
 
@@ -92,7 +101,6 @@ LITERALS = {
     "pow": lambda x: x.abs() ** 0.3,
     "softplus": lambda x: functional.softplus(x, 0.7),
     "gelu": lambda x: functional.gelu(x),
-    "arange": lambda x: x + torch.arange(0, 0.4, 0.1, dtype=x.dtype),
     "resize": lambda x: functional.interpolate(x[None, None], size=(3, 7), mode="bilinear"),
     "clamp": lambda x: x.clamp(-0.1, 0.3),
 }
@@ -116,12 +124,37 @@ def test_a_number_that_is_of_float32_by_itself_stays() -> None:
     assert np.array_equal(run_wide(lambda x: x * own, X)[0], (X.double() * own).numpy())
 
 
-def test_a_float32_number_and_the_double_beside_it_are_told_apart() -> None:
-    """A model may hold 0.1 in one place and float32's 0.1 (from a checkpoint, say) in another."""
-    own = float(np.float32(0.1))
-    first, second = run_wide(lambda x: (x * 0.1, x * own), X)
-    assert np.array_equal(first, (X.double() * 0.1).numpy())
-    assert np.array_equal(second, (X.double() * own).numpy())
+def test_an_array_that_the_graph_creates_is_exact_again() -> None:
+    """Its numbers are no numbers of the graph, and TVM adds the step up in float32."""
+    step = torch.arange(0, 0.4, 0.1, dtype=torch.float64)
+    (actual,) = run_wide(lambda x: x + torch.arange(0, 0.4, 0.1), X, created=[step.numpy()])
+    np.testing.assert_allclose(actual, (X.double() + step).numpy(), rtol=1e-15)
+
+
+def test_an_array_that_is_something_else_stays() -> None:
+    kept = torch.tensor([0.1, 0.2, 0.3, 0.5])
+    (actual,) = run_wide(lambda x: x + kept, X, created=[np.array([0.1, 0.2, 0.3, 0.4])])
+    np.testing.assert_allclose(actual, (X.double() + kept.double()).numpy(), rtol=1e-15)
+
+
+OWN = float(np.float32(0.1))
+"""0.1 as a float32 number, from a checkpoint, say: not to be mistaken for the double."""
+
+
+def test_a_float32_number_in_one_part_and_the_double_in_another_are_told_apart() -> None:
+    shop = workshop()
+    built = shop.build_parts({"fown": imported(lambda x: x * OWN, X), "fexact": imported(lambda x: x * 0.1, X)})
+    for key, factor in (("fown", OWN), ("fexact", 0.1)):
+        assert not built[key].ambiguous
+        assert np.array_equal(built[key].run_wide([X.double().numpy()])[0], (X.double() * factor).numpy())
+
+
+def test_both_in_one_part_cannot_be_told_apart_and_it_is_said() -> None:
+    runnable = workshop().build_whole(exported(lambda x: (x * 0.1, x * OWN), X))
+    assert isinstance(runnable, Runnable)
+    assert runnable.ambiguous
+    second = runnable.run_wide([X.double().numpy()])[1]
+    assert np.array_equal(second, (X.double() * OWN).numpy())
 
 
 def test_numbers_that_vanish_or_overflow_in_float32_restore_nothing() -> None:

@@ -19,10 +19,17 @@ def reference(model: nn.Module, inputs: Any, *, decompose: bool = True) -> list[
     return [values[name] for name in user_outputs(program)]
 
 
+def read_by_reference(model: nn.Module, x: torch.Tensor) -> torch.Tensor:
+    """The input that the reference reads: `x` with digits beyond those that its dtype has."""
+    program = captured(model, x)
+    value: torch.Tensor = run_reference(program).values[program.inputs[0]]
+    return value
+
+
 def doubled(model: nn.Module, x: torch.Tensor) -> torch.Tensor:
     """What the eager model gives after `.double()`; the model itself is left alone."""
     with torch.no_grad():
-        result: torch.Tensor = copy.deepcopy(model).double()(x.double())
+        result: torch.Tensor = copy.deepcopy(model).double()(x)
     return result
 
 
@@ -46,7 +53,7 @@ PLAIN: dict[str, tuple[nn.Module, torch.Tensor]] = {
 def test_the_reference_is_the_double_model(name: str, decompose: bool) -> None:
     model, x = PLAIN[name]
     actual = reference(model.eval(), x, decompose=decompose)[0]
-    expected = doubled(model, x)
+    expected = doubled(model, read_by_reference(model, x))
     expected = expected[0] if isinstance(expected, tuple) else expected
     assert actual.dtype is torch.float64
     assert distance(actual, expected) < 1e-15
@@ -73,9 +80,10 @@ class Throughout(nn.Module):
 @pytest.mark.parametrize("decompose", [True, False])
 def test_dtype_arguments_in_the_graph_are_widened(decompose: bool) -> None:
     x = torch.randn(3, 4)
-    exact = Throughout()(x.double())
+    wide = read_by_reference(Casts(), x)
+    exact = Throughout()(wide)
     assert distance(reference(Casts(), x, decompose=decompose)[0], exact) < 1e-15
-    assert distance(doubled(Casts(), x).double(), exact) > 1e-9  # which is why `.double()` is no reference
+    assert distance(doubled(Casts(), wide).double(), exact) > 1e-9  # which is why `.double()` is no reference
 
 
 def test_operators_that_name_no_dtype_make_doubles() -> None:
@@ -139,7 +147,7 @@ def test_a_random_operator_is_refused(draw: Any) -> None:
 
 
 def test_an_operator_that_draws_nothing_is_not_random() -> None:
-    x = torch.randn(3, 4)
+    x = torch.arange(4.0)
     assert torch.equal(reference(Random(lambda x: functional.dropout(x, 0.0, training=True)), x)[0], x.double())
 
 
@@ -148,5 +156,35 @@ def test_uninitialised_values_are_zeros() -> None:
         def forward(self, x: torch.Tensor) -> torch.Tensor:
             return torch.empty_like(x).fill_(1.0) + x
 
-    x = torch.randn(3)
+    x = torch.arange(3.0)
     assert torch.equal(reference(Empty(), x)[0], x.double() + 1)
+
+
+class Same(nn.Module):
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return x + 0
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float16, torch.bfloat16])
+@pytest.mark.parametrize("scale", [1e-3, 1.0])
+def test_inputs_carry_digits_beyond_their_own_and_round_back(dtype: torch.dtype, scale: float) -> None:
+    """A square of 24 bits is exact in 53, so that an algorithm that loses digits would show nothing."""
+    x = (torch.randn(64, generator=torch.Generator().manual_seed(0)) * scale).to(dtype)
+    wide = read_by_reference(Same(), x)
+    assert wide.dtype is torch.float64
+    assert torch.equal(wide.to(dtype), x)
+    assert float((wide != x.double()).double().mean()) > 0.5
+    assert torch.equal(read_by_reference(Same(), x), wide)
+
+
+def test_flags_counts_and_what_is_not_finite_stay() -> None:
+    for x in (
+        torch.tensor([0.0, 1.0, -3.0, 0.5, 2.25, 1000.0]),
+        torch.tensor([float("inf"), -float("inf"), float("nan"), -0.0]),
+        torch.randn(4, dtype=torch.float64),
+        torch.arange(4),
+        torch.tensor([True, False]),
+        torch.zeros(0),
+    ):
+        wide = read_by_reference(Same(), x)
+        torch.testing.assert_close(wide, x.double() if x.is_floating_point() else x, rtol=0, atol=0, equal_nan=True)

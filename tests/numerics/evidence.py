@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 from hypothesis.extra import numpy as arrays_of
 
 from bisect_tvm.numerics.judge import OutputEvidence
-from bisect_tvm.numerics.metrics import Floor
+from bisect_tvm.numerics.metrics import BESIDE, TOLERATED, Floor
 
 UNIT64, UNIT32 = 2.0**-52, 2.0**-23
 Array = np.ndarray[Any, np.dtype[Any]]
@@ -21,7 +21,9 @@ anything = st.floats(allow_nan=True, allow_infinity=True)
 
 def floors(expected: Array, spread: Array | float, unit: float) -> Array:
     """The noise floor of each element, as it is defined."""
-    return np.asarray(spread) + unit * np.abs(expected)
+    own = np.asarray(spread) + unit * np.abs(expected)
+    beside = BESIDE * unit * np.abs(expected).max(initial=0.0)
+    return np.maximum(own, np.minimum(beside, TOLERATED * own))
 
 
 def evidence(

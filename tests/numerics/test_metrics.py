@@ -5,7 +5,7 @@ from hypothesis import strategies as st
 from hypothesis.extra import numpy as arrays_of
 
 from bisect_tvm.numerics.metrics import Floor, compare, is_float, spread_of
-from tests.numerics.evidence import UNIT64, Array, anything, moderate, shapes, values
+from tests.numerics.evidence import UNIT64, Array, anything, floors, moderate, shapes, values
 
 INT64 = np.iinfo(np.int64)
 
@@ -26,13 +26,15 @@ def test_excess_is_the_error_in_floors(data: st.DataObject, expected: Array, tim
     spread = data.draw(arrays_of.arrays(np.float64, expected.shape, elements=st.floats(0, 1)))
     index = data.draw(st.sampled_from(list(np.ndindex(expected.shape))))
     actual = expected.copy()
-    actual[index] += times * (spread[index] + UNIT64 * abs(expected[index]))
+    floor = floors(expected, spread, UNIT64)[index]
+    actual[index] += times * floor
     error = abs(actual[index] - expected[index])
     assume(error > 0)
     difference = compare(actual, expected, floor_of(expected, spread))
     assert difference.worst == index
-    assert difference.excess == pytest.approx(error / (spread[index] + UNIT64 * abs(expected[index])), rel=1e-12)
+    assert difference.excess == pytest.approx(error / floor, rel=1e-12)
     assert difference.deviation == pytest.approx(error / np.abs(expected).max(), rel=1e-12)
+    assert difference.lost == pytest.approx(error / (spread[index] + UNIT64 * abs(expected[index])), rel=1e-12)
 
 
 @given(st.data(), shapes)
@@ -85,6 +87,18 @@ def test_an_undecided_element_is_not_judged() -> None:
     assert difference.deviation == 0
     difference = compare(np.array([1.0, np.nan, 3.0]), expected, floor_of(expected, np.array([0.0, np.inf, 0.0])))
     assert (difference.nonfinite, difference.undecided) == (0, 1)
+
+
+def test_a_tiny_element_may_lose_a_few_digits_beside_a_large_one() -> None:
+    """As tanh(1e-8) does beside tanh(3); what is off by half of its digits is found all the same."""
+    expected = np.array([1.0, 1e-8])
+
+    def excess(error: float) -> float:
+        return compare(expected + np.array([0.0, error]), expected, floor_of(expected)).excess
+
+    assert excess(1e5 * UNIT64 * 1e-8) < 64
+    assert excess(1e-8 * 2**-20) > 64
+    assert compare(np.array([1e5 * UNIT64 * 1e-8 + 1e-8]), np.array([1e-8]), floor_of(np.zeros(1))).excess > 64
 
 
 def test_underflow_is_no_fault() -> None:
