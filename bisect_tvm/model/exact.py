@@ -5,6 +5,8 @@ floor must not be raised by perturbing them: one bit that differs counts, and an
 be moved by one.
 """
 
+import operator
+
 import torch
 from torch import fx
 
@@ -45,7 +47,8 @@ def is_steady(node: fx.Node) -> bool:
     """
     if _name(node.target) not in _STEADY or (_name(node.target) in _CASTS and _from_float_to_whole(node)):
         return False
-    return not any(argument is True for argument in node.args[1:]) and "reduce" not in node.kwargs
+    adds = any(argument is True for argument in node.args[1:]) if "index_put" in str(node.target) else "reduce" in node.kwargs
+    return not adds
 
 
 def _from_float_to_whole(node: fx.Node) -> bool:
@@ -57,5 +60,7 @@ def _from_float_to_whole(node: fx.Node) -> bool:
 
 def _name(target: object) -> str:
     """``aten.clamp.default`` -> ``clamp``; ``prims.floor.default`` -> ``floor``."""
+    if target is operator.getitem:
+        return "getitem"
     parts = str(target).split(".")
     return parts[1] if len(parts) > 1 else parts[0]

@@ -25,7 +25,7 @@ def _difference(module: nn.Module) -> str:
     if isinstance(module, nn.Dropout.__mro__[1]):
         rate = float(getattr(module, "p", 0.0))
         return f"{name} drops elements at random (p={rate:g})" if rate > 0 else ""
-    if isinstance(module, nn.BatchNorm1d.__mro__[1]):
+    if isinstance(module, nn.BatchNorm1d.__mro__[1] | nn.InstanceNorm1d.__mro__[1]):
         # Without running statistics both modes use those of the batch.
         return f"{name} uses the statistics of the batch" if module.running_mean is not None else ""
     if isinstance(module, nn.RReLU):

@@ -84,7 +84,8 @@ def compare(actual: Array, expected: Array, floor: Floor, *, allowance: NDArray[
     if expected.size == 0:
         return Difference(0.0, 0.0, 0.0, None, 0, 0, 0)
     if is_float(expected) or is_float(actual):
-        return _compare_floats(actual.astype(np.float64), expected.astype(np.float64), floor, allowance)
+        with np.errstate(over="ignore"):  # a huge error over a tiny floor is infinitely many
+            return _compare_floats(actual.astype(np.float64), expected.astype(np.float64), floor, allowance)
     return _compare_exactly(actual, expected, floor)
 
 
@@ -102,8 +103,7 @@ def _compare_floats(
         limit = np.maximum(limit, allowance)
     largest = float(np.max(np.abs(expected), where=np.isfinite(expected), initial=0.0))
     tolerated = np.maximum(limit, np.minimum(BESIDE * floor.unit * largest, TOLERATED * limit))
-    with np.errstate(over="ignore"):  # a huge error over a tiny floor is infinitely many
-        roundings, units = error / limit, error / tolerated
+    roundings, units = error / limit, error / tolerated
     ratio = np.where(bad, np.inf, units)  # x / inf is 0: an undecided element counts for nothing
     judged = finite & ~undecided
     most = float(np.max(error, where=judged, initial=0.0))

@@ -157,17 +157,19 @@ def test_both_in_one_part_cannot_be_told_apart_and_it_is_said() -> None:
     assert np.array_equal(second, (X.double() * OWN).numpy())
 
 
-def test_numbers_that_vanish_or_overflow_in_float32_restore_nothing() -> None:
-    """1e-60 rounds to 0 and 1e60 to infinity: other zeros and infinities must not become them."""
-
-    def function(x: torch.Tensor) -> tuple[torch.Tensor, ...]:
-        return x * 1e-60, x > 0.0, x * 1e60, x.masked_fill(x < 0, float("inf"))
-
-    runnable = workshop().build_whole(exported(function, torch.ones(2)))
+def run_on(x: list[float], function: Any) -> list[list[float]]:
+    runnable = workshop().build_whole(exported(function, torch.ones(len(x))))
     assert isinstance(runnable, Runnable)
-    _, positive, _, filled = runnable.run_wide([np.array([1e-61, -1.0])])
-    assert positive.tolist() == [True, False]
-    assert filled.tolist() == [1e-61, np.inf]
+    return [result.tolist() for result in runnable.run_wide([np.array(x)])]
+
+
+def test_a_number_that_vanishes_in_float32_restores_no_zero() -> None:
+    """1e-60 rounds to 0, and relu holds another 0."""
+    assert run_on([0.5, -1.0], lambda x: (torch.relu(x), x * 1e-60))[0] == [0.5, 0.0]
+
+
+def test_a_number_that_overflows_in_float32_restores_no_infinity() -> None:
+    assert run_on([0.5, -1.0], lambda x: (x.masked_fill(x < 0, float("inf")), x * 1e60))[0] == [0.5, np.inf]
 
 
 def test_weights_are_inputs_or_constants_in_float64() -> None:

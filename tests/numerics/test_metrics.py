@@ -98,6 +98,8 @@ def test_a_tiny_element_may_lose_a_few_digits_beside_a_large_one() -> None:
 
     assert excess(1e5 * UNIT64 * 1e-8) < 64
     assert excess(1e-8 * 2**-20) > 64
+    tiniest = np.array([1.0, 1e-20])
+    assert compare(tiniest * np.array([1.0, 1 + 2**-20]), tiniest, floor_of(tiniest)).excess > 64
     assert compare(np.array([1e5 * UNIT64 * 1e-8 + 1e-8]), np.array([1e-8]), floor_of(np.zeros(1))).excess > 64
 
 
