@@ -96,17 +96,18 @@ def _compare_floats(
     finite = np.isfinite(actual) & np.isfinite(expected)
     undecided = np.isinf(floor.spread)
     bad = ~finite & ~same & ~undecided
-    error = np.abs(np.where(finite, actual, 0.0) - np.where(finite, expected, 0.0))
+    # Halves, because the difference of two large numbers may be beyond the largest.
+    half = np.abs(np.where(finite, actual, 0.0) / 2 - np.where(finite, expected, 0.0) / 2)
     tiny = SMALLEST_NORMAL[np.float64 if floor.unit < 1e-10 else np.float32]
     limit = np.maximum(floor.spread + floor.unit * np.abs(np.where(finite, expected, 0.0)), tiny)
     if allowance is not None:
         limit = np.maximum(limit, allowance)
     largest = float(np.max(np.abs(expected), where=np.isfinite(expected), initial=0.0))
     tolerated = np.maximum(limit, np.minimum(BESIDE * floor.unit * largest, TOLERATED * limit))
-    roundings, units = error / limit, error / tolerated
+    roundings, units = half / (limit / 2), half / (tolerated / 2)
     ratio = np.where(bad, np.inf, units)  # x / inf is 0: an undecided element counts for nothing
     judged = finite & ~undecided
-    most = float(np.max(error, where=judged, initial=0.0))
+    most = 2 * float(np.max(half, where=judged, initial=0.0))
     deviation = np.inf if bad.any() else _quotient(most, largest)
     excess = float(ratio.max())
     return Difference(

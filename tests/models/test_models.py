@@ -175,15 +175,11 @@ def test_a_small_model_is_converted_faithfully(make: Make) -> None:
     assert report.cost.builds <= 3
 
 
-@pytest.mark.parametrize(("make", "paths"), [
-    (bert, ["encoder.layer.0.intermediate.intermediate_act_fn", "encoder.layer.1.intermediate.intermediate_act_fn"]),
-    (vit, None),
-])  # fmt: skip
-def test_a_small_model_with_gelu_tanh(make: Make, paths: list[str] | None) -> None:
+def test_a_small_model_with_gelu_tanh() -> None:
     torch.manual_seed(0)
-    report = locate_quickly(*make(), convert_map=GELU)
+    report = locate_quickly(*vit(), convert_map=GELU)
     assert [entry.operator for entry in report.culprits] == ["aten.gelu.default"] * 2
-    assert paths is None or [entry.path for entry in report.culprits] == paths
+    assert len({entry.path for entry in report.culprits}) == 2
     assert report.unresolved == ()
     assert report.cost.builds <= 3
 

@@ -64,6 +64,16 @@ def test_overflow_of_the_ratio_is_no_warning() -> None:
     assert difference.excess > 1e10
 
 
+@pytest.mark.parametrize("spread", [np.inf, 1.7e308])
+def test_an_infinite_error_over_an_infinite_floor_is_excused(spread: float) -> None:
+    """The difference of two numbers overflows, and so does the floor: that is no NaN, which would be neither more nor less."""
+    expected = np.array([1.7e308, 1.0])
+    difference = compare(np.array([-1.7e308, 1.5]), expected, floor_of(expected, np.array([spread, 0.0])))
+    assert difference.excess > 1e10  # of the other element
+    assert difference.worst == (1,)
+    assert compare(np.array(-1.7e308), np.array(1.7e308), floor_of(np.array(0.0), spread)).excess <= 2
+
+
 @pytest.mark.parametrize(
     ("actual", "expected", "counts"),
     [
