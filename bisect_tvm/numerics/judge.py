@@ -10,11 +10,9 @@ from typing import Literal
 
 import numpy as np
 
-from bisect_tvm.numerics.metrics import Array, Difference, Floor, compare, is_float
+from bisect_tvm.numerics.metrics import THRESHOLD, Array, Difference, Floor, compare, is_float
 from bisect_tvm.numerics.verdict import Verdict
 
-THRESHOLD = 64.0
-"""Excess above which rounding is no explanation."""
 WRONG_FORMULA = 2.0**23
 """Roundings by which no loss of digits on ordinary data is off: half of the digits of a double are wrong, or nearly."""
 SHRINKS = 1e3

@@ -7,6 +7,8 @@ from numpy.typing import NDArray
 
 Array = NDArray[np.generic]
 
+THRESHOLD = 64.0
+"""Excess above which rounding is no explanation."""
 BESIDE = 2.0**-4
 """Roundings of the largest element to which the floor of a tiny one is raised; with the threshold of 64, four are tolerated."""
 TOLERATED = 2.0**17
@@ -35,7 +37,7 @@ class Difference:
     lost: float
     """The same, without the tolerance for elements that are tiny beside the largest."""
     worst: tuple[int, ...] | None
-    """Index of the element with the largest excess, None if all are equal."""
+    """Index of the largest error among the elements above the threshold (else of the largest excess); None if all are equal."""
     nonfinite: int
     """Elements where one side is NaN or Inf and the other is not, or is another."""
     mismatched: int
@@ -114,11 +116,18 @@ def _compare_floats(
         deviation=float(deviation),
         excess=excess,
         lost=float(roundings.max()),
-        worst=_index(ratio) if excess > 0 else None,
+        worst=_worst(ratio, half, excess),
         nonfinite=int(bad.sum()),
         mismatched=0,
         undecided=int((undecided & ~same).sum()),
     )
+
+
+def _worst(ratio: NDArray[np.float64], error: NDArray[np.float64], excess: float) -> tuple[int, ...] | None:
+    """The largest error among the elements that rounding does not explain, so that the deviation can be recomputed from it."""
+    if excess == 0:
+        return None
+    return _index(np.where(np.isinf(ratio), np.inf, np.where(ratio >= min(excess, THRESHOLD), error, -1.0)))
 
 
 def _compare_exactly(actual: Array, expected: Array, floor: Floor) -> Difference:
