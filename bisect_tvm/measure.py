@@ -4,7 +4,6 @@ from collections.abc import Mapping
 from dataclasses import replace
 
 import ml_dtypes
-import numpy as np
 import torch
 from torch import fx
 
@@ -12,10 +11,11 @@ from bisect_tvm.lowering.build import RunError
 from bisect_tvm.lowering.workshop import Arrays, Runnable
 from bisect_tvm.model.capture import Program
 from bisect_tvm.model.cut import Boundary
+from bisect_tvm.model.exact import jumps_and_rounds, rounds_nothing
 from bisect_tvm.model.perturb import run_perturbed
 from bisect_tvm.model.reference import Reference, Value, run_nodes
 from bisect_tvm.numerics.judge import Judgement, OutputEvidence, judge, unresolved
-from bisect_tvm.numerics.metrics import Array, Floor, spread_of
+from bisect_tvm.numerics.metrics import Array, Floor, settled, spread_of
 from bisect_tvm.stopwatch import Stopwatch
 
 UNIT = {torch.float64: 2.0**-52, torch.float32: 2.0**-23, torch.float16: 2.0**-10, torch.bfloat16: 2.0**-7}
@@ -71,11 +71,17 @@ class _Evidence:
         self._expected_native = self._run_in_native_precision()
         units = [UNIT[dtype] for node in (*edge.nodes, *edge.inputs) if (dtype := _declared(node)) in UNIT]
         native_unit = max(units, default=UNIT[torch.float32])
+        self._blurred = blurred
         self._units = native_unit if blurred else UNIT[torch.float64], native_unit
 
+    @property
+    def exact(self) -> bool:
+        """Nothing in the component rounds."""
+        return all(rounds_nothing(node) for node in self.edge.nodes)
+
     def outputs(self, *, deep: bool) -> list[OutputEvidence]:
-        spreads = {unit: self._spreads(unit, deep=deep) for unit in set(self._units)}
         wide_unit, native_unit = self._units
+        floors = {unit: self._floors(unit, deep=deep) for unit in {wide_unit, native_unit}}
         return [
             OutputEvidence(
                 name=node.name,
@@ -83,16 +89,20 @@ class _Evidence:
                 expected_native=self._expected_native[i],
                 actual=self._wide[i],
                 actual_native=self._native[i],
-                floor=Floor(spreads[wide_unit][i], wide_unit),
-                floor_native=Floor(spreads[native_unit][i], native_unit),
+                # With constants that could not be restored even a copy is exact to the model's own precision only.
+                floor=replace(floors[wide_unit][i], exact=self.exact and not self._blurred),
+                floor_native=floors[native_unit][i],
             )
             for i, node in enumerate(self.edge.outputs)
         ]
 
-    def _spreads(self, unit: float, *, deep: bool) -> list[np.typing.NDArray[np.float64]]:
+    def _floors(self, unit: float, *, deep: bool) -> list[Floor]:
         perturbed = run_perturbed(self._program, self.edge, self._values, unit=unit, deep=deep)
         runs = [[as_array(value) for value in run] for run in perturbed]
-        return [spread_of(array, [run[i] for run in runs]) for i, array in enumerate(self._expected)]
+        spreads = [spread_of(array, [run[i] for run in runs]) for i, array in enumerate(self._expected)]
+        jumps = self.edge.is_operator and any(map(jumps_and_rounds, self.edge.nodes))
+        pairs = zip(spreads, self._expected, strict=True)
+        return [settled(Floor(spread, unit, self.exact), expected, jumps=jumps) for spread, expected in pairs]
 
     def _run_in_native_precision(self) -> list[Array]:
         """PyTorch in the model's own precision, on the reference's boundary values rounded to it."""
@@ -106,6 +116,8 @@ class _Evidence:
 def _judge(evidence: _Evidence) -> Judgement:
     """Judge by the cheap floor; where that accuses, by the floor that looks inside operators."""
     judgement = judge(evidence.outputs(deep=False))
+    if evidence.exact:
+        return judgement
     if evidence.edge.is_operator:
         look_deeper = max(judgement.excess64 or 0.0, judgement.excess32 or 0.0) > WORTH_A_LOOK
     else:

@@ -31,31 +31,66 @@ logical_not logical_xor bitwise_and bitwise_or bitwise_not bitwise_xor any all n
 """.split()
 
 _EXACT = frozenset(_COPIES + _SELECTIONS + _JUMPS)
-_CASTS = frozenset({"_to_copy", "to", "convert_element_type"})
 _STEADY = frozenset(_COPIES + _SELECTIONS)
+_CASTS = frozenset({"_to_copy", "to", "convert_element_type"})
+_JUMP_AND_ROUND = frozenset({"floor_divide", "remainder", "fmod", "frac"})
 
 
 def is_exact(target: object) -> bool:
-    """True if the operator rounds nothing."""
+    """True if the operator, whatever its arguments, only moves, selects or compares (casts included)."""
     return _name(target) in _EXACT
 
 
-def is_steady(node: fx.Node) -> bool:
-    """True if the operator rounds nothing and does not jump either: the same bits in give the same bits out in any implementation.
+def rounds_nothing(node: fx.Node) -> bool:
+    """True if every correct implementation gives the same bits: one that differs is a fault, whatever its size.
 
-    A cast to an integer or boolean jumps; `index_put` and `scatter` that add do round and are told apart by their arguments.
+    `index_put` and `scatter` that add, `round` to decimals and casts to a shorter format do round; their arguments tell them apart.
     """
-    if _name(node.target) not in _STEADY or (_name(node.target) in _CASTS and _from_float_to_whole(node)):
+    name = _name(node.target)
+    if name not in _EXACT or (name in _CASTS and _narrows(node)):
         return False
+    if name == "round":
+        return "decimals" not in str(node.target)
     adds = any(argument is True for argument in node.args[1:]) if "index_put" in str(node.target) else "reduce" in node.kwargs
     return not adds
 
 
+def is_steady(node: fx.Node) -> bool:
+    """True if the operator rounds nothing and does not jump either: a small change going in is a small change coming out."""
+    name = _name(node.target)
+    return name in _STEADY and rounds_nothing(node) and not (name in _CASTS and _from_float_to_whole(node))
+
+
+def jumps_and_rounds(node: fx.Node) -> bool:
+    """True if a small change going in can be a large one coming out, at some places, and the rest is subject to rounding."""
+    if "round.decimals" in str(node.target):
+        return True
+    return _name(node.target) in _JUMP_AND_ROUND or (_name(node.target) == "div" and node.kwargs.get("rounding_mode") is not None)
+
+
 def _from_float_to_whole(node: fx.Node) -> bool:
-    made, given = node.meta.get("val"), node.args[0].meta.get("val") if isinstance(node.args[0], fx.Node) else None
-    if not isinstance(made, torch.Tensor) or not isinstance(given, torch.Tensor):
+    given, made = _cast(node)
+    return given is not None and made is not None and given.is_floating_point and not made.is_floating_point
+
+
+def _narrows(node: fx.Node) -> bool:
+    """True if the result may have fewer digits than what is cast."""
+    given, made = _cast(node)
+    if given is None or made is None or not made.is_floating_point:
         return False
-    return given.is_floating_point() and not made.is_floating_point()
+    if given.is_floating_point:
+        return torch.finfo(made).eps > torch.finfo(given).eps or torch.finfo(made).max < torch.finfo(given).max
+    return given is not torch.bool and torch.iinfo(given).bits > 8
+
+
+def _cast(node: fx.Node) -> tuple[torch.dtype | None, torch.dtype | None]:
+    """From which dtype to which."""
+    given = node.args[0].meta.get("val") if node.args and isinstance(node.args[0], fx.Node) else None
+    made = node.meta.get("val")
+    return (
+        given.dtype if isinstance(given, torch.Tensor) else None,
+        made.dtype if isinstance(made, torch.Tensor) else None,
+    )
 
 
 def _name(target: object) -> str:

@@ -3,7 +3,8 @@
 The component is run in float64 several times, its inputs and the output of every operator changed by one unit of relative
 rounding with random sign. The largest change of each output element is what rounding explains. Two depths: `run_perturbed`
 with ``deep=False`` perturbs at the operators' boundaries; with ``deep=True`` also the primitives inside them (PyTorch's
-reference decompositions), which matters where an operator cancels inside, as gelu with tanh does in its tail.
+reference decompositions), which matters where an operator cancels inside, as gelu with tanh does in its tail, and each sum by
+the rounding of all its additions (`accumulate.py`), which matters where it has thousands of terms.
 """
 
 import functools
@@ -18,6 +19,7 @@ from torch._decomp import decomposition_table
 from torch.utils import _pytree as pytree
 from torch.utils._python_dispatch import TorchDispatchMode
 
+from bisect_tvm.model.accumulate import has_rule, is_average, is_normalisation, one_after_another, rounding_of_sum
 from bisect_tvm.model.capture import Program
 from bisect_tvm.model.cut import Boundary
 from bisect_tvm.model.exact import is_exact, is_steady
@@ -25,6 +27,8 @@ from bisect_tvm.model.reference import Value, float64_default, run_nodes
 
 POOL = 1_000_003
 """Signs drawn once; a prime, so that rows of a tensor do not line up with it."""
+SINGLE = 2.0**-40
+"""Units above this are those of float32 and shorter formats, which add in float32."""
 RUNS = 4
 """Perturbed runs for each floor. Four signs drawn per element leave a true 1-ulp sensitivity unseen with probability 1/16 at
 most.
@@ -34,7 +38,7 @@ most.
 def run_perturbed(
     program: Program, edge: Boundary, values: Mapping[str, Value], *, unit: float, deep: bool, seed: int = 0
 ) -> Iterator[Sequence[torch.Tensor]]:
-    """Yield the component's outputs of `RUNS` perturbed runs.
+    """Yield the component's outputs of `RUNS` perturbed runs (and, in depth, of two more if it normalises).
 
     Args:
         program: the captured program.
@@ -50,18 +54,24 @@ def run_perturbed(
     # In a run of operators, what meets a weight has been perturbed itself: changing the weights too would show nothing new.
     own = set() if edge.is_operator else set(program.bindings) - set(program.inputs)
     entering = [node for node in edge.inputs if node.name not in own]
-    for run in range(RUNS):
-        generator = torch.Generator().manual_seed(seed * RUNS + run)
-        change = _changer(unit, generator)
+
+    def run(change: Callable[[Value], Value], apart: Primitive | None) -> list[torch.Tensor]:
         env: dict[str, Value] = dict(values)
         env.update({node.name: change(values[node.name]) for node in entering})
         with float64_default(), torch.random.fork_rng(devices=[]):
-            if deep:
-                with _Primitives(change):
-                    run_nodes(program, names, env, wide=True)
-            else:
+            if apart is None:
                 run_nodes(program, names, env, wide=True, after=_unless_exact(change))
-        yield [env[node.name] for node in edge.outputs]
+            else:
+                with _Apart(apart):
+                    run_nodes(program, names, env, wide=True)
+        return [env[node.name] for node in edge.outputs]
+
+    for number in range(RUNS):
+        change = _changer(unit, torch.Generator().manual_seed(seed * RUNS + number))
+        yield run(change, _perturbed(change) if deep else None)
+    if deep and any(is_normalisation(node.target) for node in edge.nodes):
+        for backwards in (False, True):
+            yield run(lambda value: value, _in_a_row(single=unit > SINGLE, backwards=backwards))
 
 
 def _changer(unit: float, generator: torch.Generator) -> Callable[[Value], Value]:
@@ -91,26 +101,57 @@ def _unless_exact(change: Callable[[Value], Value]) -> Callable[[fx.Node, Value]
     return lambda node, value: value if is_exact(node.target) else change(value)
 
 
-class _Primitives(TorchDispatchMode):  # type: ignore[no-untyped-call]  # torch does not annotate it
-    """Run each operator as its reference decomposition, down to primitives, and perturb what each primitive gives."""
+Primitive = Callable[[Any, Sequence[Any], Mapping[str, Any], Any, bool], Any]
+"""What a primitive gives instead: (operator, args, kwargs, result, whether it is part of a normalisation) -> result."""
 
-    def __init__(self, change: Callable[[Value], Value]) -> None:
+
+class _Apart(TorchDispatchMode):  # type: ignore[no-untyped-call]  # torch does not annotate it
+    """Run each operator as its reference decomposition, down to primitives, and replace what each of these gives."""
+
+    def __init__(self, primitive: Primitive) -> None:
         super().__init__()  # type: ignore[no-untyped-call]
-        self._change = change
+        self._primitive = primitive
+        self._normalising = False
 
     def __torch_dispatch__(
         self, func: Any, types: Sequence[type], args: Sequence[Any] = (), kwargs: Mapping[str, Any] | None = None
     ) -> Any:
-        inside = decomposition_table.get(func)
+        inside = None if has_rule(func) else decomposition_table.get(func)
         if inside is not None:
-            with self:
-                result = inside(*args, **(kwargs or {}))
+            outer, self._normalising = self._normalising, self._normalising or is_normalisation(func)
+            try:
+                with self:
+                    result = inside(*args, **(kwargs or {}))
+            finally:
+                self._normalising = outer
             if result is not NotImplemented:
                 return result
-        result = func(*args, **(kwargs or {}))
+        return self._primitive(func, args, kwargs or {}, func(*args, **(kwargs or {})), self._normalising)
+
+
+def _perturbed(change: Callable[[Value], Value]) -> Primitive:
+    """Perturb what each primitive gives, and each sum by the rounding of all its additions."""
+
+    def primitive(func: Any, args: Sequence[Any], kwargs: Mapping[str, Any], result: Any, normalising: bool) -> Any:
         if is_exact(func):
             return result
-        return _keep_whole(func, args, result, self._change(result))
+        changed = _keep_whole(func, args, result, change(result))
+        rounding = None if normalising and is_average(func) else rounding_of_sum(func, args, kwargs, result)
+        # `change` moves what it is given by one unit, with random signs.
+        return changed if rounding is None else changed + (change(rounding) - rounding)
+
+    return primitive
+
+
+def _in_a_row(*, single: bool, backwards: bool) -> Primitive:
+    """Do the additions inside normalisations one after the other, in float32 if `single`."""
+
+    def primitive(func: Any, args: Sequence[Any], kwargs: Mapping[str, Any], result: Any, normalising: bool) -> Any:
+        if not normalising or not is_average(func) or result.dtype != torch.float64 or not result.numel():
+            return result
+        return one_after_another(func, args, result, single=single, backwards=backwards)
+
+    return primitive
 
 
 def _keep_whole(func: Any, args: Sequence[Any], result: Any, changed: Any) -> Any:

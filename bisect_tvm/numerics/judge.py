@@ -1,8 +1,4 @@
-"""From numbers to a verdict (design: section 6). Pure: arrays in, a `Judgement` out.
-
-The threshold: over clean operators and models the excess is 0 to 12, TVM's one-pass group_norm has 250 and more (mean 30),
-log1p near zero 1e8, a wrong formula 1e11 and up; 64 lies between.
-"""
+"""From numbers to a verdict (design: section 6). Pure: arrays in, a `Judgement` out."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -17,6 +13,9 @@ WRONG_FORMULA = 2.0**23
 """Roundings by which no loss of digits on ordinary data is off: half of the digits of a double are wrong, or nearly."""
 SHRINKS = 1e3
 """A deviation that falls by more than this from float32 to float64 shrinks with precision (the units differ by 5e8)."""
+ALIKE = 64.0
+"""An algorithm that loses digits loses about as many roundings in either precision: less than so many times more in float64."""
+_UNDECIDED = "{} elements that differ are undecided: rounding alone flips them"
 AMPLIFIED = 2.0**10
 """A native deviation above so many units of rounding is called large."""
 
@@ -87,6 +86,8 @@ class _Run:
     unit: float
     by_output: tuple[Difference | None, ...]
     """None where the output has another shape, so that there is nothing to compare element by element."""
+    exact: bool
+    """Nothing in the component rounds."""
 
     @property
     def differences(self) -> list[Difference]:
@@ -111,17 +112,19 @@ def judge(outputs: Sequence[OutputEvidence]) -> Judgement:
     wide = _compare_all(outputs, "float64")
     native = _compare_all(outputs, "native")
     stated = _verdicts(wide, native, bool(types))
+    undecided = max((sum(d.undecided for d in r.differences) for r in (wide, native) if r), default=0)
+    reason = _reason(stated[0], wide, native, types)
     run = wide if wide and (wide.diverges or not (native and native.diverges)) else native
     return Judgement(
         verdict=stated[0],
         stated=stated,
-        reason=_reason(stated[0], wide, native, types),
+        reason=f"{reason}; {_UNDECIDED.format(undecided)}" if undecided else reason,
         deviation32=native.deviation if native else None,
         deviation64=wide.deviation if wide else None,
         excess32=native.excess if native else None,
         excess64=wide.excess if wide else None,
         worst=_worst(run, outputs) if run else None,
-        undecided=max((sum(d.undecided for d in r.differences) for r in (wide, native) if r), default=0),
+        undecided=undecided,
     )
 
 
@@ -137,7 +140,8 @@ def _compare_all(outputs: Sequence[OutputEvidence], precision: Literal["float64"
     if outputs and not any(differences):
         return None
     floors = [output.floor if precision == "float64" else output.floor_native for output in outputs]
-    return _Run(precision, max((floor.unit for floor in floors), default=0.0), tuple(differences))
+    unit, exact = max((floor.unit for floor in floors), default=0.0), any(floor.exact for floor in floors)
+    return _Run(precision, unit, tuple(differences), exact)
 
 
 def _compare_one(output: OutputEvidence, actual: Array, precision: Literal["float64", "native"]) -> Difference:
@@ -163,7 +167,9 @@ def _verdicts(wide: _Run | None, native: _Run | None, types_differ: bool) -> tup
     if wide and wide.diverges and not _only_nonfinite(wide):
         found.append(Verdict.UNSTABLE if _loses_digits(wide, native) else Verdict.FORMULA)
     elif native and native.diverges and not _only_nonfinite(native):
-        found.append(Verdict.FLOAT32_ONLY)
+        # Half of the threshold is well above 1: the digits are lost in float64, too.
+        in_both = wide is not None and wide.excess > THRESHOLD / 2 and _loses_digits(wide, native)
+        found.append(Verdict.UNSTABLE if in_both else Verdict.FLOAT32_ONLY)
     if not found:
         large = native is not None and native.deviation > AMPLIFIED * native.unit
         found.append(Verdict.ROUNDING if large else Verdict.FAITHFUL)
@@ -179,7 +185,7 @@ def _loses_digits(wide: _Run, native: _Run | None) -> bool:
     if native is None or max(d.lost for d in wide.differences) >= WRONG_FORMULA or native.unit <= wide.unit:
         return False
     # An approximation that is good to 1e-12 also "shrinks" from float32's own rounding, but has no excess in float32.
-    return native.excess > THRESHOLD / 8 and native.deviation > SHRINKS * wide.deviation
+    return native.excess * ALIKE > wide.excess and native.deviation > SHRINKS * wide.deviation
 
 
 def _worst(run: _Run, outputs: Sequence[OutputEvidence]) -> WorstElement | None:
@@ -237,4 +243,6 @@ def _numbers(run: _Run) -> str:
     name = "float64" if run.precision == "float64" else "native precision"
     wrong = sum(d.mismatched for d in run.differences)
     exact = f", {wrong} integer or boolean elements differ" if wrong else ""
+    if run.exact and run.diverges:
+        return f"{name}: deviation {run.deviation:.1e} where nothing is rounded{exact}"
     return f"{name}: deviation {run.deviation:.1e}, {run.excess:.1e} times the noise floor{exact}"

@@ -1,18 +1,22 @@
 """How far one array is from another: pure numpy, float64 throughout."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 from numpy.typing import NDArray
 
 Array = NDArray[np.generic]
 
-THRESHOLD = 64.0
-"""Excess above which rounding is no explanation."""
-BESIDE = 2.0**-4
-"""Roundings of the largest element to which the floor of a tiny one is raised; with the threshold of 64, four are tolerated."""
-TOLERATED = 2.0**17
-"""So many times at most; with the threshold of 64, nearly half of a double's digits."""
+THRESHOLD = 32.0
+"""Excess above which rounding is no explanation; docs/calibration.md has the data behind it."""
+BESIDE = 2.0**-3
+"""Roundings of the largest element to which the floor of a tiny one is raised; with the threshold of 32, four are tolerated."""
+TOLERATED = 2.0**18
+"""So many times at most; with the threshold of 32, nearly half of a double's digits."""
+PASSED = 4.0
+"""Roundings by which a perturbed input may have changed when it comes out of a copy."""
+FLIPPED = 2.0**16
+"""Roundings above which a change is no loss of digits but another decision."""
 SMALLEST_NORMAL = {np.float64: float(np.finfo(np.float64).tiny), np.float32: float(np.finfo(np.float32).tiny)}
 
 
@@ -24,6 +28,8 @@ class Floor:
     """Largest absolute change seen in the perturbed runs; infinite where a run left the finite numbers or an integer changed."""
     unit: float
     """Relative size of one rounding: 2**-52 for float64, 2**-23 for float32."""
+    exact: bool = False
+    """Nothing is rounded (a copy, a maximum, a comparison): the floor is zero and one bit that differs counts."""
 
 
 @dataclass(frozen=True)
@@ -70,12 +76,32 @@ def spread_of(expected: Array, runs: list[Array]) -> NDArray[np.float64]:
     return np.where(changed, np.inf, 0.0)
 
 
+def settled(floor: Floor, expected: Array, *, jumps: bool) -> Floor:
+    """The floor of something that decides: elements whose decision flips under perturbation are undecided (infinite spread).
+
+    Args:
+        floor: with the spread as `spread_of` measured it.
+        expected: the reference.
+        jumps: what is not exact may jump all the same (`remainder`, `floor_divide`).
+    """
+    if not is_float(expected):
+        return floor
+    magnitude = np.abs(np.where(np.isfinite(floor.spread), expected.astype(np.float64), 0.0)) + floor.spread
+    if floor.exact:  # what was perturbed passes through a copy as it is, and through a decision not at all, unless it flips
+        return replace(floor, spread=np.where(floor.spread > PASSED * floor.unit * magnitude, np.inf, 0.0))
+    if jumps:
+        whole = (floor.spread >= 0.5) & (np.remainder(np.where(np.isfinite(floor.spread), floor.spread, 0.0), 1.0) == 0)
+        return replace(floor, spread=np.where(whole | (floor.spread > FLIPPED * floor.unit * magnitude), np.inf, floor.spread))
+    return floor
+
+
 def compare(actual: Array, expected: Array, floor: Floor, *, allowance: NDArray[np.float64] | None = None) -> Difference:
     """Measure `actual` against `expected`, element by element, in units of the noise floor.
 
     The floor of an element is the largest of its `spread` plus one unit of rounding of the expected value, the smallest normal
-    number (what underflows is not a fault), and `allowance`. An element that is tiny beside the largest may lose digits of its own
-    (tanh(1e-8) beside tanh(3)): its floor is raised to `BESIDE` roundings of the largest, but not beyond `TOLERATED` times.
+    number (what underflows is not a fault), and `allowance`; zero where the floor is exact. An element that is tiny beside the
+    largest may lose digits of its own (tanh(1e-8) beside tanh(3)): its floor is raised to `BESIDE` roundings of the largest, but
+    not beyond `TOLERATED` times.
 
     Args:
         actual: what TVM computed, any shape equal to that of `expected`.
@@ -106,7 +132,10 @@ def _compare_floats(
         limit = np.maximum(limit, allowance)
     largest = float(np.max(np.abs(expected), where=np.isfinite(expected), initial=0.0))
     tolerated = np.maximum(limit, np.minimum(BESIDE * floor.unit * largest, TOLERATED * limit))
-    roundings, units = half / (limit / 2), half / (tolerated / 2)
+    if floor.exact:  # by bits: half of the smallest difference would be none
+        roundings = units = np.where(same | undecided, 0.0, np.inf)
+    else:
+        roundings, units = half / (limit / 2), half / (tolerated / 2)
     ratio = np.where(bad, np.inf, units)  # x / inf is 0: an undecided element counts for nothing
     judged = finite & ~undecided
     most = 2 * float(np.max(half, where=judged, initial=0.0))

@@ -4,7 +4,7 @@ import pytest
 import torch
 from torch import nn
 
-from bisect_tvm.model.exact import is_exact, is_steady
+from bisect_tvm.model.exact import is_exact, is_steady, jumps_and_rounds, rounds_nothing
 from bisect_tvm.model.reference import is_assertion
 from tests.model.helpers import captured
 from tests.model.test_perturb import Apply
@@ -19,7 +19,7 @@ STEADY = {
     "max, dimension kept": lambda x: x.amax(-1, keepdim=True),
     "split": lambda x: x.split(2, dim=1)[1],
     "max_pool": lambda x: nn.functional.max_pool2d(x[None], 2),
-    "cast between floats": lambda x: x.half(),
+    "cast to a longer format": lambda x: x.double(),
 }
 ROUNDS = {
     "tanh": torch.tanh,
@@ -28,6 +28,17 @@ ROUNDS = {
     "multiplication": lambda x: x * 3,
     "index_put that adds": lambda x: torch.zeros(4).index_put((torch.tensor([0, 0]),), x[0, :2], accumulate=True),
     "scatter that adds": lambda x: x.scatter(1, torch.tensor([[0, 0]]), x[:1, :2], reduce="add"),
+    "cast to a shorter format": lambda x: x.half(),
+    "cast to a format of the same length": lambda x: x.bfloat16(),
+    "cast of whole numbers": lambda x: torch.arange(3).to(torch.float32),
+    "round to decimals": lambda x: x.round(decimals=1),
+}
+JUMPS_AND_ROUNDS = {
+    "remainder": lambda x: x % 0.3,
+    "fmod": lambda x: torch.fmod(x, 0.3),
+    "floor_divide": lambda x: x // 0.3,
+    "division, truncated": lambda x: torch.div(x, 0.3, rounding_mode="trunc"),
+    "round to decimals": lambda x: x.round(decimals=1),
 }
 JUMPS = {
     "round": torch.round,
@@ -49,15 +60,26 @@ def test_what_moves_or_selects_is_exact_and_steady(name: str) -> None:
     nodes = nodes_of(STEADY[name])
     assert all(is_exact(node.target) for node in nodes)
     assert all(is_steady(node) for node in nodes)
+    assert all(rounds_nothing(node) for node in nodes)
 
 
 @pytest.mark.parametrize("name", ROUNDS)
 def test_what_rounds_is_not_steady(name: str) -> None:
     assert not all(is_steady(node) for node in nodes_of(ROUNDS[name]))
+    assert not all(rounds_nothing(node) for node in nodes_of(ROUNDS[name]))
 
 
 @pytest.mark.parametrize("name", JUMPS)
 def test_what_jumps_is_exact_but_not_steady(name: str) -> None:
     nodes = nodes_of(JUMPS[name])
     assert all(is_exact(node.target) for node in nodes)
+    assert all(rounds_nothing(node) for node in nodes)
     assert not all(is_steady(node) for node in nodes)
+    assert not any(jumps_and_rounds(node) for node in nodes)
+
+
+@pytest.mark.parametrize("name", JUMPS_AND_ROUNDS)
+def test_what_jumps_and_rounds(name: str) -> None:
+    nodes = nodes_of(JUMPS_AND_ROUNDS[name])
+    assert any(jumps_and_rounds(node) for node in nodes)
+    assert not all(rounds_nothing(node) for node in nodes)

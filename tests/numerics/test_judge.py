@@ -7,7 +7,6 @@ from hypothesis import strategies as st
 from hypothesis.extra import numpy as arrays_of
 
 from bisect_tvm.numerics.judge import Judgement, OutputEvidence, judge, unresolved
-from bisect_tvm.numerics.metrics import Floor
 from bisect_tvm.numerics.verdict import Verdict
 from tests.numerics.evidence import UNIT32, UNIT64, Array, evidence, floors, moderate, of_arrays, values
 
@@ -21,7 +20,7 @@ def samples(draw: st.DrawFn) -> OutputEvidence:
     expected = draw(arrays_of.arrays(np.float64, shape, elements=moderate))
     errors = st.sampled_from([0.0, 0.0, 1e-16, 1e-12, 1e-7, 1e-4, 1.0, np.nan, np.inf])
     spreads = st.sampled_from([0.0, 0.0, 1e-15, 1e-6, np.inf])
-    return evidence(
+    sample = evidence(
         expected,
         draw(arrays_of.arrays(np.float64, shape, elements=errors)),
         error_native=draw(arrays_of.arrays(np.float64, shape, elements=errors)),
@@ -29,6 +28,8 @@ def samples(draw: st.DrawFn) -> OutputEvidence:
         spread=draw(arrays_of.arrays(np.float64, shape, elements=spreads)),
         spread_native=draw(arrays_of.arrays(np.float64, shape, elements=spreads)),
     )
+    exact = draw(st.booleans())
+    return replace(sample, floor=replace(sample.floor, exact=exact), floor_native=replace(sample.floor_native, exact=exact))
 
 
 def rearranged(sample: OutputEvidence, arrange) -> OutputEvidence:
@@ -38,8 +39,8 @@ def rearranged(sample: OutputEvidence, arrange) -> OutputEvidence:
         arrange(sample.expected_native),
         arrange(sample.actual),
         arrange(sample.actual_native),
-        Floor(arrange(sample.floor.spread), sample.floor.unit),
-        Floor(arrange(sample.floor_native.spread), sample.floor_native.unit),
+        replace(sample.floor, spread=arrange(sample.floor.spread)),
+        replace(sample.floor_native, spread=arrange(sample.floor_native.spread)),
     )
 
 
@@ -164,6 +165,27 @@ def test_an_approximation_below_the_rounding_of_float32_is_a_wrong_formula() -> 
     assert verdict_of(error=1e-12, error_native=2 * UNIT32) is Verdict.FORMULA
 
 
+@pytest.mark.parametrize(("wide", "native"), [(60, 12), (20, 60), (3000, 100), (40, 1e6)])
+def test_about_as_many_roundings_in_both_precisions_are_lost_digits(wide: float, native: float) -> None:
+    assert verdict_of(error=wide * UNIT64, error_native=native * UNIT32) is Verdict.UNSTABLE
+
+
+def test_digits_lost_in_one_precision_only() -> None:
+    assert verdict_of(error=8 * UNIT64, error_native=200 * UNIT32) is Verdict.FLOAT32_ONLY
+    assert verdict_of(error=5000 * UNIT64, error_native=8 * UNIT32) is Verdict.FORMULA
+
+
+def test_one_bit_is_a_fault_where_nothing_is_rounded() -> None:
+    sample = evidence(ONES, [0, UNIT64 * 2, 0], error_native=0.0)
+    exact = replace(sample, floor=replace(sample.floor, exact=True), floor_native=replace(sample.floor_native, exact=True))
+    assert judge([sample]).verdict is Verdict.FAITHFUL
+    judgement = judge([exact])
+    assert judgement.verdict is Verdict.FORMULA
+    assert "nothing is rounded" in judgement.reason
+    assert judgement.worst is not None
+    assert judgement.worst.index == (1,)
+
+
 def test_an_error_of_half_of_the_digits_is_no_loss_of_digits() -> None:
     assert verdict_of(error=2.0**30 * UNIT64, error_native=2.0**30 * UNIT32) is Verdict.FORMULA
 
@@ -208,6 +230,7 @@ def test_undecided_elements_are_counted_and_excused() -> None:
     )
     assert judgement.verdict in CLEAN
     assert judgement.undecided == 1
+    assert "1 elements that differ are undecided" in judgement.reason
 
 
 # ---------------------------------------------------------------------------------------------------------------- types

@@ -1,0 +1,69 @@
+"""Many judgements from one build: the parts of a model take weights as inputs, so other weights and inputs need no other build."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from typing import Any
+
+import torch
+from torch import nn
+from torch.export.graph_signature import InputKind
+from torch.utils import _pytree as pytree
+
+from bisect_tvm.lowering.build import Builder, parse_target
+from bisect_tvm.lowering.workshop import Workshop
+from bisect_tvm.model.capture import Program, capture
+from bisect_tvm.model.hierarchy import Component, component_tree
+from bisect_tvm.model.reference import run_reference
+from bisect_tvm.numerics.judge import Judgement
+from bisect_tvm.probe import Probe
+from bisect_tvm.stopwatch import Stopwatch
+from tests.quick import UNOPTIMISED
+from tests.sweep.zoo import make
+
+SCALES = (1e-3, 1e-2, 1e-1, 1.0, 1e1, 1e2, 1e3)
+
+
+@dataclass(frozen=True)
+class Judged:
+    """One component's judgement under one seed and scale."""
+
+    seed: int
+    scale: float
+    component: Component
+    judgement: Judgement
+
+
+class Sweep:
+    """All parts of one kind of model, built once."""
+
+    def __init__(self, kind: str) -> None:
+        self.kind = kind
+        model, inputs = make(kind, 0, 1.0)
+        self.program = capture(model, inputs, None, decompose=True)
+        self.tree = component_tree(self.program)
+        self.workshop = Workshop(Builder(parse_target(UNOPTIMISED)), None, Stopwatch())
+        self._parts: Any = None
+
+    def judge(self, seed: int, scale: float) -> list[Judged]:
+        """Judge every part (not the model as a whole) with the weights and inputs of one seed and scale."""
+        program = self._rebound(*make(self.kind, seed, scale))
+        probe = Probe(program, self.tree, run_reference(program), self.workshop, self.workshop.clock, lambda line: None)
+        # The probe builds parts when it is first asked; from then on they are handed from probe to probe.
+        probe._parts = self._parts
+        components = self.tree.walk()[1:]
+        answers = probe(components)
+        self._parts = probe._parts
+        return [Judged(seed, scale, component, answers[component.id]) for component in components]
+
+    def _rebound(self, model: nn.Module, inputs: Any) -> Program:
+        own: Mapping[str, torch.Tensor] = {**dict(model.named_parameters()), **dict(model.named_buffers())}
+        bindings = dict(self.program.bindings)
+        for spec in self.program.exported.graph_signature.input_specs:
+            if spec.kind in (InputKind.PARAMETER, InputKind.BUFFER):
+                assert spec.target is not None
+                path = spec.target.removeprefix(f"{self.program.prefix}.") if self.program.prefix else spec.target
+                bindings[spec.arg.name] = own[path].detach()
+        tensors = [leaf for leaf in pytree.tree_leaves(inputs) if isinstance(leaf, torch.Tensor)]
+        bindings.update(zip(self.program.inputs, tensors, strict=True))
+        assert all(bindings[name].shape == value.shape for name, value in self.program.bindings.items())
+        return replace(self.program, bindings=bindings)
