@@ -108,7 +108,7 @@ def _require_evaluation_mode(model: torch.nn.Module) -> None:
     if differences:
         raise InputError(
             f"The model is in training mode, where it computes something else than when it is deployed: {differences}. "
-            "Call model.eval() first."
+            "Call model.eval() first; if training mode is meant, pass torch.export.export(model, inputs) instead of the model."
         )
 
 
