@@ -11,7 +11,7 @@ from bisect_tvm.lowering.build import RunError
 from bisect_tvm.lowering.workshop import Arrays, Runnable
 from bisect_tvm.model.capture import Program
 from bisect_tvm.model.cut import Boundary
-from bisect_tvm.model.exact import jumps_and_rounds, rounds_nothing
+from bisect_tvm.model.exact import is_made_for_tiny_numbers, jumps_and_rounds, rounds_nothing
 from bisect_tvm.model.perturb import run_perturbed
 from bisect_tvm.model.reference import Reference, Value, run_nodes
 from bisect_tvm.numerics.judge import Judgement, OutputEvidence, judge, unresolved
@@ -102,7 +102,8 @@ class _Evidence:
         spreads = [spread_of(array, [run[i] for run in runs]) for i, array in enumerate(self._expected)]
         jumps = self.edge.is_operator and any(map(jumps_and_rounds, self.edge.nodes))
         pairs = zip(spreads, self._expected, strict=True)
-        return [settled(Floor(spread, unit, self.exact), expected, jumps=jumps) for spread, expected in pairs]
+        tiny = any(map(is_made_for_tiny_numbers, self.edge.nodes))
+        return [settled(Floor(spread, unit, self.exact, tiny), expected, jumps=jumps) for spread, expected in pairs]
 
     def _run_in_native_precision(self) -> list[Array]:
         """PyTorch in the model's own precision, on the reference's boundary values rounded to it."""

@@ -33,6 +33,7 @@ logical_not logical_xor bitwise_and bitwise_or bitwise_not bitwise_xor any all n
 _EXACT = frozenset(_COPIES + _SELECTIONS + _JUMPS)
 _STEADY = frozenset(_COPIES + _SELECTIONS)
 _CASTS = frozenset({"_to_copy", "to", "convert_element_type"})
+_MADE_FOR_TINY_NUMBERS = frozenset({"log1p", "expm1"})
 _JUMP_AND_ROUND = frozenset({"floor_divide", "remainder", "fmod", "frac"})
 
 
@@ -66,6 +67,11 @@ def jumps_and_rounds(node: fx.Node) -> bool:
     if "round.decimals" in str(node.target):
         return True
     return _name(node.target) in _JUMP_AND_ROUND or (_name(node.target) == "div" and node.kwargs.get("rounding_mode") is not None)
+
+
+def is_made_for_tiny_numbers(node: fx.Node) -> bool:
+    """True if the operator exists to keep the digits of tiny numbers: torch.log1p's and torch.expm1's documentation says so."""
+    return _name(node.target) in _MADE_FOR_TINY_NUMBERS
 
 
 def _from_float_to_whole(node: fx.Node) -> bool:

@@ -12,7 +12,7 @@ THRESHOLD = 32.0
 BESIDE = 2.0**-3
 """Roundings of the largest element to which the floor of a tiny one is raised; with the threshold of 32, four are tolerated."""
 TOLERATED = 2.0**18
-"""So many times at most; with the threshold of 32, nearly half of a double's digits."""
+"""So many times at most where tiny numbers count; with the threshold of 32, nearly half of a double's digits."""
 PASSED = 4.0
 """Roundings by which a perturbed input may have changed when it comes out of a copy."""
 FLIPPED = 2.0**16
@@ -30,6 +30,8 @@ class Floor:
     """Relative size of one rounding: 2**-52 for float64, 2**-23 for float32."""
     exact: bool = False
     """Nothing is rounded (a copy, a maximum, a comparison): the floor is zero and one bit that differs counts."""
+    tiny_counts: bool = False
+    """The operator exists to keep the digits of tiny numbers (log1p), so that they count beside large ones."""
 
 
 @dataclass(frozen=True)
@@ -41,7 +43,7 @@ class Difference:
     excess: float
     """Largest absolute error over its noise floor."""
     lost: float
-    """The same, without the tolerance for elements that are tiny beside the largest."""
+    """The same among the elements above the threshold, without the tolerance for those that are tiny beside the largest."""
     worst: tuple[int, ...] | None
     """Index of the largest error among the elements above the threshold (else of the largest excess); None if all are equal."""
     nonfinite: int
@@ -100,8 +102,8 @@ def compare(actual: Array, expected: Array, floor: Floor, *, allowance: NDArray[
 
     The floor of an element is the largest of its `spread` plus one unit of rounding of the expected value, the smallest normal
     number (what underflows is not a fault), and `allowance`; zero where the floor is exact. An element that is tiny beside the
-    largest may lose digits of its own (tanh(1e-8) beside tanh(3)): its floor is raised to `BESIDE` roundings of the largest, but
-    not beyond `TOLERATED` times.
+    largest may lose digits of its own (tanh(1e-8) beside tanh(3)): its floor is raised to `BESIDE` roundings of the largest. Where
+    tiny numbers count, that is not beyond `TOLERATED` times.
 
     Args:
         actual: what TVM computed, any shape equal to that of `expected`.
@@ -131,7 +133,8 @@ def _compare_floats(
     if allowance is not None:
         limit = np.maximum(limit, allowance)
     largest = float(np.max(np.abs(expected), where=np.isfinite(expected), initial=0.0))
-    tolerated = np.maximum(limit, np.minimum(BESIDE * floor.unit * largest, TOLERATED * limit))
+    beside = BESIDE * floor.unit * largest
+    tolerated = np.maximum(limit, np.minimum(beside, TOLERATED * limit) if floor.tiny_counts else beside)
     if floor.exact:  # by bits: half of the smallest difference would be none
         roundings = units = np.where(same | undecided, 0.0, np.inf)
     else:
@@ -144,7 +147,7 @@ def _compare_floats(
     return Difference(
         deviation=float(deviation),
         excess=excess,
-        lost=float(roundings.max()),
+        lost=float(np.max(roundings, where=units > THRESHOLD, initial=0.0)),
         worst=_worst(ratio, half, excess),
         nonfinite=int(bad.sum()),
         mismatched=0,

@@ -4,7 +4,7 @@ import pytest
 import torch
 from torch import nn
 
-from bisect_tvm.model.exact import is_exact, is_steady, jumps_and_rounds, rounds_nothing
+from bisect_tvm.model.exact import is_exact, is_made_for_tiny_numbers, is_steady, jumps_and_rounds, rounds_nothing
 from bisect_tvm.model.reference import is_assertion
 from tests.model.helpers import captured
 from tests.model.test_perturb import Apply
@@ -83,3 +83,10 @@ def test_what_jumps_and_rounds(name: str) -> None:
     nodes = nodes_of(JUMPS_AND_ROUNDS[name])
     assert any(jumps_and_rounds(node) for node in nodes)
     assert not all(rounds_nothing(node) for node in nodes)
+
+
+def test_what_is_made_for_tiny_numbers() -> None:
+    assert all(is_made_for_tiny_numbers(node) for function in (torch.log1p, torch.expm1) for node in nodes_of(function))
+    assert not any(
+        is_made_for_tiny_numbers(node) for function in (torch.tanh, torch.log, torch.relu) for node in nodes_of(function)
+    )

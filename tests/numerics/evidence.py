@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 from hypothesis.extra import numpy as arrays_of
 
 from bisect_tvm.numerics.judge import OutputEvidence
-from bisect_tvm.numerics.metrics import BESIDE, TOLERATED, Floor
+from bisect_tvm.numerics.metrics import BESIDE, Floor
 
 UNIT64, UNIT32 = 2.0**-52, 2.0**-23
 Array = np.ndarray[Any, np.dtype[Any]]
@@ -23,7 +23,7 @@ def floors(expected: Array, spread: Array | float, unit: float) -> Array:
     """The noise floor of each element, as it is defined."""
     own = np.asarray(spread) + unit * np.abs(expected)
     beside = BESIDE * unit * np.abs(expected).max(initial=0.0)
-    return np.maximum(own, np.minimum(beside, TOLERATED * own))
+    return np.maximum(own, beside)
 
 
 def evidence(
