@@ -37,7 +37,7 @@ def build_parts(
             continue
         with clock("cut"):
             exported = cut(program, component, reference.values).exported
-        if (made := workshop.import_one(key, exported, created(component, program, reference.values))) is not None:
+        if (made := workshop.import_one(key, exported, created(program, component, reference.values))) is not None:
             imported[key] = made
     progress(f"building {len(imported)} distinct parts of {len(components)} in one module")
     built = workshop.build_parts(imported)

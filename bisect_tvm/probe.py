@@ -52,7 +52,7 @@ class Probe:
         """The built component, or the reason why there is none."""
         if component is self._tree:
             self._progress("building the model as you do, and in float64")
-            return self._workshop.build_whole(self._program.exported, created(component, self._program, self._reference.values))
+            return self._workshop.build_whole(self._program.exported, created(self._program, component, self._reference.values))
         if self._parts is None:
             self._progress("cutting the model into its parts")
             self._parts = build_parts(self._program, self._tree, self._reference, self._workshop, self._clock, self._progress)

@@ -32,8 +32,6 @@ from bisect_tvm.model.reference import Value, is_assertion, is_uninitialised
 class Cut:
     """A component as an exported program of its own."""
 
-    component: str
-    """Id of the component."""
     exported: ExportedProgram
     inputs: tuple[str, ...]
     """Graph nodes whose values enter, in the order of the program's inputs."""
@@ -111,10 +109,10 @@ def cut(program: Program, component: Component, values: Mapping[str, Value]) -> 
         module_call_graph=program.exported.module_call_graph,
         example_inputs=None,
     )
-    return Cut(component.id, exported, tuple(n.name for n in edge.inputs), tuple(n.name for n in edge.outputs))
+    return Cut(exported, tuple(n.name for n in edge.inputs), tuple(n.name for n in edge.outputs))
 
 
-def created(component: Component, program: Program, values: Mapping[str, Value]) -> list[np.ndarray[Any, np.dtype[np.float64]]]:
+def created(program: Program, component: Component, values: Mapping[str, Value]) -> list[np.ndarray[Any, np.dtype[np.float64]]]:
     """What operators of `component` make from nothing but numbers (`arange`, `linspace`), in float64."""
     nodes = (program.nodes[name] for name in component.nodes)
     made = (values[node.name] for node in nodes if not node.all_input_nodes)

@@ -3,13 +3,15 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+import tvm
+import tvm_ffi
 from hypothesis import given
 from hypothesis import strategies as st
 from tvm import relax
 
 from bisect_tvm.lowering import workshop as workshop_module
 from bisect_tvm.lowering.approximations import gelu_tanh
-from bisect_tvm.lowering.build import Builder, BuildError, RunError, failing_kernels, kernels_of, legalize
+from bisect_tvm.lowering.build import Builder, BuildError, RunError, _arrays, failing_kernels, kernels_of, legalize
 from bisect_tvm.lowering.widen import Widener
 from bisect_tvm.lowering.workshop import Runnable, _halve
 from tests.lowering.helpers import TARGET, exported, imported, legalized, workshop
@@ -71,6 +73,12 @@ def test_inputs_that_do_not_fit_are_a_run_error() -> None:
         executable.run("main", [np.zeros((3, 3), dtype=np.float32)])
     with pytest.raises(RunError):
         executable.run("no such function", [X.numpy()])
+
+
+def test_outputs_are_flat_and_sizes_are_arrays() -> None:
+    tensor = tvm.runtime.tensor(X.numpy())
+    arrays = _arrays([tensor, (tvm_ffi.Shape((2, 3)), None), [tensor]])
+    assert [array.tolist() for array in arrays] == [X.tolist(), [2, 3], X.tolist()]
 
 
 # ---------------------------------------------------------------------------------------------------------------- workshop
