@@ -5,8 +5,8 @@ from dataclasses import replace
 import pytest
 from rich.cells import cell_len
 
-from bisect_tvm.numerics.verdict import Verdict
-from bisect_tvm.report.report import Element, Report
+from bisect_tvm.numerics.verdict import Element, Verdict
+from bisect_tvm.report.report import Report
 from bisect_tvm.report.text import HEIGHT, render_text
 from tests.report.synthetic import CLEAN, Node, bert, culprit, layer, operator, report
 
