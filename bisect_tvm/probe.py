@@ -38,13 +38,15 @@ class Probe:
         self._clock = clock
         self._progress = progress
         self._parts: dict[str, Part] | None = None
+        self._asked = 0
 
     def __call__(self, components: Sequence[Component]) -> dict[str, Judgement]:
         """Judge all `components`. The first question about parts builds every part of the program, once."""
         answers = {}
-        for position, component in enumerate(components):
+        before, self._asked = self._asked, self._asked + len(components)  # one count for all questions
+        for number, component in enumerate(components, before + 1):
             part = self._part(component)
-            self._progress(f"comparing {component.path or 'the model'} ({position + 1} of {len(components)})")
+            self._progress(f"comparing {_name(component)} ({number} of {self._asked})")
             answers[component.id] = self._judge(part)
         return answers
 
@@ -66,3 +68,8 @@ class Probe:
             return measure(self._program, self._reference, part.edge, part.runnable, self._clock)
         except CaptureError as error:  # PyTorch refuses an operator
             return unresolved(str(error))
+
+
+def _name(component: Component) -> str:
+    """Where it is, and which operator, if it is one."""
+    return f"{component.path} {component.operator or ''}".strip() or "the model"
