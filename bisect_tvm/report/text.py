@@ -234,7 +234,7 @@ def _cost(report: "Report", width: int) -> list[Text]:
     builds = "1 TVM build" if cost.builds == 1 else f"{cost.builds} TVM builds"
     line = f"{builds}, {sum(cost.seconds.values()):.1f} s" + (f" ({steps})" if steps else "")
     environment = ", ".join(f"{name} {value}" for name, value in report.environment.items())
-    return [Text(text, style="dim") for text in (_fit(line, width), *_wrap(environment, width, most=3)) if text]
+    return [Text(text, style="dim") for text in (*_wrap(line, width, most=3), *_wrap(environment, width, most=3)) if text]
 
 
 def _largest(numbers: Iterable[float | None]) -> float | None:
