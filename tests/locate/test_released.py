@@ -161,8 +161,8 @@ def test_environment_and_cost() -> None:
     assert environment["python"] == platform.python_version()
     assert "llvm" in environment["target"]
     assert environment["convert_map"] == "gelu.default"
-    assert environment["decompose"] == "True"
-    assert environment["exhaustive"] == "False"
+    assert environment["decompose"] == "yes"
+    assert environment["exhaustive"] == "no"
     assert report.cost.builds == 3
     assert {"capture", "reference", "import", "build", "run", "compare"} <= report.cost.seconds.keys()
     assert all(seconds >= 0 for seconds in report.cost.seconds.values())
