@@ -12,7 +12,7 @@ from bisect_tvm import __version__
 from bisect_tvm.model.hierarchy import Component
 from bisect_tvm.numerics.judge import Judgement
 from bisect_tvm.numerics.verdict import Verdict
-from bisect_tvm.report.report import Cost, Element, Entry, Report
+from bisect_tvm.report.report import Cost, Entry, Report
 from bisect_tvm.search.walk import Found
 
 TELLING = (
@@ -65,7 +65,6 @@ def assemble(
 
 
 def _entry(component: Component, parent: str | None, judgement: Judgement, interaction: bool) -> Entry:
-    worst = judgement.worst
     verdict = Verdict.INTERACTION if interaction else judgement.verdict
     reason = f"its parts agree alone, together they do not: {judgement.reason}" if interaction else judgement.reason
     return Entry(
@@ -83,7 +82,7 @@ def _entry(component: Component, parent: str | None, judgement: Judgement, inter
         deviation64=judgement.deviation64,
         excess32=judgement.excess32,
         excess64=judgement.excess64,
-        worst=Element(worst.output, worst.index, worst.actual, worst.expected, worst.precision) if worst else None,
+        worst=judgement.worst,
         operators=sum(not part.children for part in component.walk()),
         stated=(verdict, *judgement.stated) if interaction else judgement.stated,
         undecided=judgement.undecided,

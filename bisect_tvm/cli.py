@@ -17,7 +17,7 @@ import tempfile
 import traceback
 import warnings
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -232,13 +232,22 @@ def _progress(quiet: bool) -> Iterator[_Progress | None]:
 
 
 def _check_writable(folder: Path) -> None:
-    """Find out before the work, which takes minutes, that its result could not be written."""
+    """Find out before the work, which takes minutes, that its result could not be written.
+
+    A folder made for this is taken away again: if the work fails there is nothing to put into it.
+    """
+    made: list[Path] = []
     try:
+        made += [path for path in (folder, *folder.parents) if not path.exists()]
         folder.mkdir(parents=True, exist_ok=True)
         with tempfile.TemporaryFile(dir=folder):
             pass
     except OSError as error:
         raise InputError(f"The output folder {folder} cannot be written: {error.strerror}.") from error
+    finally:
+        for path in made:  # the innermost first
+            with suppress(OSError):  # it was not made after all, or somebody has put something into it
+                path.rmdir()
 
 
 def _save(report: "Report", folder: Path) -> list[Path]:
@@ -250,6 +259,10 @@ def _save(report: "Report", folder: Path) -> list[Path]:
 
 def _new_files(folder: Path) -> list[Path]:
     """Create report.json and report.txt, or report-1.json and so on: nothing that is there is overwritten."""
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise InputError(f"The output folder {folder} cannot be written: {error.strerror}.") from error
     for number in itertools.count():
         stem = "report" if number == 0 else f"report-{number}"
         paths = [folder / f"{stem}.json", folder / f"{stem}.txt"]

@@ -23,3 +23,16 @@ class ReportError(BisectError):
 
 class UnsupportedVersionError(BisectError):
     """An interface of torch or TVM that this project relies on is not there."""
+
+
+def one_line(error: BaseException) -> str:
+    """What an error of somebody else's code says, as a part of one of our own sentences.
+
+    Args:
+        error: The error; its message may have many lines, or none.
+
+    Returns:
+        Its type, and the first line of its message without the full stop.
+    """
+    lines = [line.strip() for line in str(error).splitlines() if line.strip()]
+    return f"{type(error).__name__}: {lines[0].rstrip('.')}" if lines else type(error).__name__

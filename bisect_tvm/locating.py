@@ -81,9 +81,9 @@ def locate(
         found = walk(tree, probe, exhaustive=exhaustive)
     options = {
         "target": target if isinstance(target, str) else str(parsed),
-        "decompose": str(decompose),
+        "decompose": "yes" if decompose else "no",
         "convert_map": ", ".join(sorted(convert_map or {})) or "none",
-        "exhaustive": str(exhaustive),
+        "exhaustive": "yes" if exhaustive else "no",
     }
     if program.ignored:
         options["not compared"] = f"outputs of type {', '.join(sorted(program.ignored))}"

@@ -5,13 +5,23 @@ share a function and equal kernels are compiled once.
 """
 
 from collections.abc import Callable, Mapping
+from dataclasses import dataclass
 
 from bisect_tvm.lowering.workshop import Runnable, Workshop
 from bisect_tvm.model.capture import Program
-from bisect_tvm.model.cut import created, cut, signature_of
+from bisect_tvm.model.cut import Boundary, boundary, created, cut, signature_of
 from bisect_tvm.model.hierarchy import Component
 from bisect_tvm.model.reference import Reference
 from bisect_tvm.stopwatch import Stopwatch
+
+
+@dataclass(frozen=True)
+class Part:
+    """A component, ready to be measured."""
+
+    edge: Boundary
+    runnable: Runnable | str
+    """What can be run, or the reason why there is nothing."""
 
 
 def build_parts(
@@ -21,27 +31,24 @@ def build_parts(
     workshop: Workshop,
     clock: Stopwatch,
     progress: Callable[[str], None],
-) -> dict[str, Runnable | str]:
-    """Build every operator and every submodule call of `tree`.
-
-    Returns:
-        By component id, what can be run, or the reason why there is nothing.
-    """
-    components = tree.walk()[1:]
+) -> dict[str, Part]:
+    """Build every operator and every submodule call of `tree`; returned by component id."""
+    components, values = tree.walk()[1:], reference.values
     with clock("cut"):
-        keys = {c.id: f"f{signature_of(program, c, reference.values, workshop.convert_map or ())[:16]}" for c in components}
+        edges = {c.id: boundary(program, c, values) for c in components}
+        keys = {id: f"f{signature_of(edge, values, workshop.convert_map or ())[:16]}" for id, edge in edges.items()}
     imported = {}
     for component in sorted(components, key=lambda c: len(c.nodes)):  # operators before what holds them
-        key = keys[component.id]
+        key, edge = keys[component.id], edges[component.id]
         if key in imported or key in workshop.failures or _refused_part(component, keys, workshop.failures):
             continue
         with clock("cut"):
-            exported = cut(program, component, reference.values).exported
-        if (made := workshop.import_one(key, exported, created(component, program, reference.values))) is not None:
+            exported = cut(program, edge, values)
+        if (made := workshop.import_one(key, exported, created(edge, values))) is not None:
             imported[key] = made
     progress(f"building {len(imported)} distinct parts of {len(components)} in one module")
     built = workshop.build_parts(imported)
-    return {c.id: built.get(keys[c.id]) or _reason(c, keys, workshop.failures) for c in components}
+    return {c.id: Part(edges[c.id], built.get(keys[c.id]) or _reason(c, keys, workshop.failures)) for c in components}
 
 
 def _refused_part(component: Component, keys: Mapping[str, str], failures: Mapping[str, str]) -> Component | None:

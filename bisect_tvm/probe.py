@@ -8,14 +8,14 @@ Here the rooms meet: what PyTorch says (model), what TVM makes of it (lowering) 
 from collections.abc import Callable, Sequence
 
 from bisect_tvm.errors import CaptureError
-from bisect_tvm.lowering.workshop import Runnable, Workshop
+from bisect_tvm.lowering.workshop import Workshop
 from bisect_tvm.measure import measure
 from bisect_tvm.model.capture import Program
-from bisect_tvm.model.cut import boundary, created, whole
+from bisect_tvm.model.cut import created, whole
 from bisect_tvm.model.hierarchy import Component
 from bisect_tvm.model.reference import Reference
 from bisect_tvm.numerics.judge import Judgement, unresolved
-from bisect_tvm.parts import build_parts
+from bisect_tvm.parts import Part, build_parts
 from bisect_tvm.stopwatch import Stopwatch
 
 
@@ -37,31 +37,39 @@ class Probe:
         self._workshop = workshop
         self._clock = clock
         self._progress = progress
-        self._parts: dict[str, Runnable | str] | None = None
+        self._parts: dict[str, Part] | None = None
+        self._asked = 0
 
     def __call__(self, components: Sequence[Component]) -> dict[str, Judgement]:
         """Judge all `components`. The first question about parts builds every part of the program, once."""
         answers = {}
-        for position, component in enumerate(components):
-            runnable = self._runnable(component)
-            self._progress(f"comparing {component.path or 'the model'} ({position + 1} of {len(components)})")
-            answers[component.id] = unresolved(runnable) if isinstance(runnable, str) else self._judge(component, runnable)
+        before, self._asked = self._asked, self._asked + len(components)  # one count for all questions
+        for number, component in enumerate(components, before + 1):
+            part = self._part(component)
+            self._progress(f"comparing {_name(component)} ({number} of {self._asked})")
+            answers[component.id] = self._judge(part)
         return answers
 
-    def _runnable(self, component: Component) -> Runnable | str:
-        """The built component, or the reason why there is none."""
+    def _part(self, component: Component) -> Part:
+        """The component, built if it can be."""
         if component is self._tree:
             self._progress("building the model as you do, and in float64")
-            return self._workshop.build_whole(self._program.exported, created(component, self._program, self._reference.values))
+            edge = whole(self._program, component)
+            return Part(edge, self._workshop.build_whole(self._program.exported, created(edge, self._reference.values)))
         if self._parts is None:
             self._progress("cutting the model into its parts")
             self._parts = build_parts(self._program, self._tree, self._reference, self._workshop, self._clock, self._progress)
         return self._parts[component.id]
 
-    def _judge(self, component: Component, runnable: Runnable) -> Judgement:
-        values = self._reference.values
-        edge = whole(self._program, component) if component is self._tree else boundary(self._program, component, values)
+    def _judge(self, part: Part) -> Judgement:
+        if isinstance(part.runnable, str):
+            return unresolved(part.runnable)
         try:
-            return measure(self._program, self._reference, edge, runnable, self._clock)
+            return measure(self._program, self._reference, part.edge, part.runnable, self._clock)
         except CaptureError as error:  # PyTorch refuses an operator
             return unresolved(str(error))
+
+
+def _name(component: Component) -> str:
+    """Where it is, and which operator, if it is one."""
+    return f"{component.path} {component.operator or ''}".strip() or "the model"

@@ -6,6 +6,7 @@ from typing import Any
 
 import numpy as np
 import tvm
+import tvm_ffi
 from numpy.typing import NDArray
 from tvm import IRModule, relax
 
@@ -139,6 +140,6 @@ def _arrays(result: Any) -> list[NDArray[np.generic]]:
         return []
     if isinstance(result, tvm.runtime.Tensor):
         return [result.numpy()]
-    if isinstance(result, tvm.ffi.Shape if hasattr(tvm, "ffi") else ()):
+    if isinstance(result, tvm_ffi.Shape):
         return [np.array([int(size) for size in result])]
     return [array for item in result for array in _arrays(item)]

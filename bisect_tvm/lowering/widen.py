@@ -68,15 +68,13 @@ class Widener:
     def _kernel(self, name: str, restore: "_Restore") -> str:
         """The name of the version of a kernel that has these exact numbers."""
         if name not in self._numbers:
-            self._numbers[name] = _numbers_in(self._lowered[name])
+            self._numbers[name] = _numbers_in(self._lowered[name][1])
         exact = {value: restore.number(value, dtype) for value, dtype in self._numbers[name]}
         changes = frozenset((value, wide) for value, wide in exact.items() if wide != value)
         versions = self._versions[name]
         if changes not in versions:
             versions[changes] = f"{name}{self._suffix}" + (f"_{len(versions)}" if versions else "")
-            self._put(
-                name, lambda tensor: restore.tensor(tensor), lambda value, dtype: exact.get(value, value), {name: versions[changes]}
-            )
+            self._put(name, restore.tensor, lambda value, dtype: exact.get(value, value), {name: versions[changes]})
         return versions[changes]
 
     def _put(self, name: str, tensor: Any, number: Any, names: dict[str, str]) -> None:
@@ -91,7 +89,7 @@ class Widener:
         self.functions.update(rewriter.functions({variable: function}))
 
 
-def _numbers_in(function: tuple[Any, Any]) -> frozenset[tuple[float, str]]:
+def _numbers_in(function: Any) -> frozenset[tuple[float, str]]:
     found: set[tuple[float, str]] = set()
 
     def note(value: float, dtype: str) -> float:
@@ -99,7 +97,7 @@ def _numbers_in(function: tuple[Any, Any]) -> frozenset[tuple[float, str]]:
             found.add((value, dtype))
         return value
 
-    Rewriter(number=note)(function[1])
+    Rewriter(number=note)(function)
     return frozenset(found)
 
 

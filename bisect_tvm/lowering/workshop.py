@@ -20,12 +20,11 @@ from bisect_tvm.lowering.build import (
     BuildError,
     Executable,
     Functions,
-    RunError,
     failing_kernels,
     kernels_of,
     legalize,
 )
-from bisect_tvm.lowering.importer import Constants, ConvertMap, Imported, ImporterError, import_program
+from bisect_tvm.lowering.importer import ConvertMap, Imported, ImporterError, import_program
 from bisect_tvm.lowering.rewrite import Rewriter
 from bisect_tvm.lowering.widen import Widener
 from bisect_tvm.stopwatch import Stopwatch
@@ -65,7 +64,6 @@ class Workshop:
     clock: Stopwatch
     failures: dict[str, str] = field(default_factory=dict)
     """Why a program could not be imported, lowered or built, by its key."""
-    _constants: dict[str, Constants] = field(default_factory=dict)
 
     def build_whole(self, exported: ExportedProgram, created: Created = ()) -> Runnable | str:
         """Build the whole program twice: as the user would, and widened. Returns the reason where that fails."""
@@ -95,61 +93,85 @@ class Workshop:
 
     def build_parts(self, imported: Mapping[str, Imported]) -> dict[str, Runnable]:
         """Build all programs, in both precisions, in one build where possible."""
-        self._constants = {key: each.constants for key, each in imported.items()}
-        groups = {key: _renamed(each, key) for key, each in imported.items()}
-        keys = self._lowerable(groups)
+        lowered = self._lower(imported)
+        keys = list(lowered.reached)
         if not keys:
             return {}
         with contextlib.suppress(BuildError):
-            return self._build_together(groups, keys)
+            return self._build_together(lowered, keys)
         # The usual cause is a kernel that TVM cannot compile; it is cheaper to find than by building halves.
-        keys = self._without_bad_kernels(groups, keys)
-        return self._build_by_halves(groups, keys)
+        keys = self._without_bad_kernels(lowered)
+        built: dict[str, Runnable] = {}
+        for _, some in _halve(keys, lambda few: self._build_together(lowered, few), self._set_aside):
+            built |= some
+        return built
 
-    def _lowerable(self, groups: Mapping[str, Functions]) -> list[str]:
+    def _lower(self, imported: Mapping[str, Imported]) -> "_Lowered":
+        """Legalize and widen all programs that can be, once for all builds that follow."""
+        groups = {key: _renamed(each, key) for key, each in imported.items()}
         with self.clock("lower"):
             sound = _halve(list(groups), lambda keys: self._legalize(groups, keys), self._set_aside)
-        return [key for keys, _ in sound for key in keys]
+            keys = [key for some, _ in sound for key in some]
+            # Halves cannot be put together: kernels of both may have the same name, and equal ones are to be shared.
+            native = sound[0][1] if len(sound) == 1 else self._legalize(groups, keys)
+            widener = Widener(native, WIDE)
+            for key in keys:
+                widener.add(key, imported[key].constants)
+            functions = {**native, **widener.functions}
+            return _Lowered(functions, _reached(functions, keys), frozenset(widener.ambiguous))
 
     def _legalize(self, groups: Mapping[str, Functions], keys: Sequence[str]) -> Functions:
         merged = {name: function for key in keys for name, function in groups[key].items()}
         return legalize(merged, self.builder.target)
 
-    def _in_both_precisions(self, groups: Mapping[str, Functions], keys: Sequence[str]) -> tuple[Functions, set[str]]:
-        """All functions, and the keys whose constants are ambiguous."""
-        with self.clock("lower"):
-            lowered = self._legalize(groups, keys)
-            widener = Widener(lowered, WIDE)
-            for key in keys:
-                widener.add(key, self._constants[key])
-            return {**lowered, **widener.functions}, widener.ambiguous
-
-    def _build_together(self, groups: Mapping[str, Functions], keys: Sequence[str]) -> dict[str, Runnable]:
-        functions, ambiguous = self._in_both_precisions(groups, keys)
+    def _build_together(self, lowered: "_Lowered", keys: Sequence[str]) -> dict[str, Runnable]:
         with self.clock("build"):
-            executable = self.builder.build(functions)
-        return {key: Runnable(key, executable, executable, key in ambiguous) for key in keys}
+            executable = self.builder.build(lowered.functions_of(keys))
+        return {key: Runnable(key, executable, executable, key in lowered.ambiguous) for key in keys}
 
-    def _without_bad_kernels(self, groups: Mapping[str, Functions], keys: Sequence[str]) -> list[str]:
+    def _without_bad_kernels(self, lowered: "_Lowered") -> list[str]:
         """The programs all of whose kernels can be compiled; the others go to `failures`."""
-        functions, _ = self._in_both_precisions(groups, keys)
         with self.clock("check kernels"):
-            failing = failing_kernels(functions, self.builder.target)
-        called = {variable.name_hint: kernels_of(function) for variable, function in functions.items()}
-        for key in keys:
-            bad = sorted((called[key] | called[key + WIDE]) & failing.keys())
+            failing = failing_kernels(lowered.functions, self.builder.target)
+        for key, names in lowered.reached.items():
+            bad = sorted(names & failing.keys())
             if bad:
                 self._set_aside(key, f"TVM cannot compile its kernel {bad[0]}: {failing[bad[0]]}")
-        return [key for key in keys if key not in self.failures]
-
-    def _build_by_halves(self, groups: Mapping[str, Functions], keys: list[str]) -> dict[str, Runnable]:
-        built: dict[str, Runnable] = {}
-        for _, some in _halve(keys, lambda few: self._build_together(groups, few), self._set_aside):
-            built |= some
-        return built
+        return [key for key in lowered.reached if key not in self.failures]
 
     def _set_aside(self, key: str, reason: str) -> None:
         self.failures[key] = reason
+
+
+@dataclass(frozen=True)
+class _Lowered:
+    """Programs in both precisions, ready to be compiled."""
+
+    functions: Functions
+    reached: Mapping[str, frozenset[str]]
+    """By the key of a program: the names of all functions that it consists of."""
+    ambiguous: frozenset[str]
+    """Keys whose constants could not all be told apart."""
+
+    def functions_of(self, keys: Sequence[str]) -> Functions:
+        """All functions but those that only other programs need."""
+        needed = {name for key in keys for name in self.reached[key]}
+        unneeded = {name for names in self.reached.values() for name in names} - needed
+        return {variable: f for variable, f in self.functions.items() if variable.name_hint not in unneeded}
+
+
+def _reached(functions: Functions, keys: Sequence[str]) -> dict[str, frozenset[str]]:
+    """By key: the program's functions of both precisions, and all that they call."""
+    calls = {variable.name_hint: kernels_of(function) for variable, function in functions.items()}
+    found = {}
+    for key in keys:
+        names: set[str] = set()
+        waiting = {key, key + WIDE}
+        while waiting:
+            names |= waiting
+            waiting = set().union(*(calls[name] for name in waiting)) - names
+        found[key] = frozenset(names)
+    return found
 
 
 def _halve(
@@ -177,6 +199,3 @@ def _renamed(imported: Imported, key: str) -> Functions:
     # The number of inputs that are not parameters is a hint for passes on the function, and there are none in a cut.
     return {name: f.with_attr("global_symbol", name.name_hint) if isinstance(f, relax.Function) else f
             for name, f in functions.items()}  # fmt: skip
-
-
-__all__ = ["RunError", "Runnable", "Workshop"]

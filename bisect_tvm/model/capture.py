@@ -21,7 +21,7 @@ from torch.export import ExportedProgram
 from torch.export.graph_signature import InputKind, TensorArgument
 from torch.utils import _pytree as pytree  # private, see containers.py
 
-from bisect_tvm.errors import CaptureError, InputError
+from bisect_tvm.errors import CaptureError, InputError, one_line
 from bisect_tvm.model.containers import Adapter, holds_more_than_tensors, take_tensors
 from bisect_tvm.model.mutation import refuse_aliased_mutation
 from bisect_tvm.model.training import training_differences
@@ -156,7 +156,7 @@ def _decompose(exported: ExportedProgram) -> ExportedProgram:
         decomposed: ExportedProgram = exported.run_decompositions()
     except Exception as error:
         raise CaptureError(
-            f"PyTorch cannot decompose the exported program, as TVM's importer does first: {_one_line(error)}. Use "
+            f"PyTorch cannot decompose the exported program, as TVM's importer does first: {one_line(error)}. Use "
             "decompose=False, or write that part otherwise (for Hugging Face attention: attn_implementation='eager')."
         ) from error
     return decomposed
@@ -244,18 +244,17 @@ def _require_in_range(exported: ExportedProgram, name: str, value: torch.Tensor,
 
 def why_not_run(model: object, inputs: Any, kwargs: Mapping[str, Any] | None, error: CaptureError) -> InputError | CaptureError:
     """Tell inputs that the model itself rejects from a graph that cannot be run node by node."""
-    own = _eager_error(model, *_arguments(inputs, kwargs)) if isinstance(model, torch.nn.Module) else None
-    return error if own is None else InputError(f"The model rejects the inputs: {_one_line(own)}{_place(own)}.")
+    return (_rejection(model, *_arguments(inputs, kwargs)) if isinstance(model, torch.nn.Module) else None) or error
 
 
-def _eager_error(model: torch.nn.Module, args: tuple[Any, ...], keywords: dict[str, Any]) -> Exception | None:
-    """What the model raises when it is simply called. A copy is, for the forward may change buffers and attributes."""
+def _rejection(model: torch.nn.Module, args: tuple[Any, ...], keywords: dict[str, Any]) -> InputError | None:
+    """What the model says to the inputs when it is simply called. A copy is, for the forward may change buffers and attributes."""
     try:
         shared = {id(parameter): parameter for parameter in model.parameters()}
         with torch.no_grad():
             copy.deepcopy(model, shared)(*args, **keywords)
     except Exception as own:
-        return own
+        return InputError(f"The model rejects the inputs: {one_line(own)}{_place(own)}.")
     return None
 
 
@@ -263,17 +262,10 @@ def _why_not_exported(
     model: torch.nn.Module, args: tuple[Any, ...], keywords: dict[str, Any], error: Exception
 ) -> InputError | CaptureError:
     """Tell inputs that the model itself rejects from a model that only torch.export rejects."""
-    if (own := _eager_error(model, args, keywords)) is not None:
-        return InputError(f"The model rejects the inputs: {_one_line(own)}{_place(own)}.")
-    return CaptureError(
-        f"torch.export cannot capture the model, although it runs in eager mode: {_one_line(error)}{_place(error)}. "
+    return _rejection(model, args, keywords) or CaptureError(
+        f"torch.export cannot capture the model, although it runs in eager mode: {one_line(error)}{_place(error)}. "
         "See https://docs.pytorch.org/docs/stable/export.html on what it needs, or export a part of the model."
     )
-
-
-def _one_line(error: Exception) -> str:
-    lines = [line.strip() for line in str(error).splitlines() if line.strip()]
-    return f"{type(error).__name__}: {lines[0].rstrip('.')}" if lines else type(error).__name__
 
 
 def _place(error: BaseException) -> str:

@@ -29,25 +29,14 @@ from bisect_tvm.model.reference import Value, is_assertion, is_uninitialised
 
 
 @dataclass(frozen=True)
-class Cut:
-    """A component as an exported program of its own."""
-
-    component: str
-    """Id of the component."""
-    exported: ExportedProgram
-    inputs: tuple[str, ...]
-    """Graph nodes whose values enter, in the order of the program's inputs."""
-    outputs: tuple[str, ...]
-    """Graph nodes whose values leave and are compared, in the order of the program's outputs."""
-
-
-@dataclass(frozen=True)
 class Boundary:
-    """What enters and leaves a component, before it is cut."""
+    """What enters and leaves a component; with the values of one run, all that a cut is made of."""
 
     nodes: tuple[fx.Node, ...]
     inputs: tuple[fx.Node, ...]
+    """Graph nodes whose values enter, in the order of the cut's inputs."""
     outputs: tuple[fx.Node, ...]
+    """Graph nodes whose values leave and are compared, in the order of the cut's outputs."""
 
     @property
     def is_operator(self) -> bool:
@@ -87,9 +76,8 @@ def whole(program: Program, component: Component) -> Boundary:
     return Boundary(nodes, given, tuple(program.nodes[name] for name in user_outputs(program)))
 
 
-def cut(program: Program, component: Component, values: Mapping[str, Value]) -> Cut:
-    """Build the exported program of `component`; `values` are the reference's (for shapes, and for numbers that enter)."""
-    edge = boundary(program, component, values)
+def cut(program: Program, edge: Boundary, values: Mapping[str, Value]) -> ExportedProgram:
+    """Build a component as a program of its own; `values` are the reference's (for shapes, and for numbers that enter)."""
     graph = fx.Graph()
     copied: dict[fx.Node, Any] = {}
     for source in edge.inputs:
@@ -102,7 +90,7 @@ def cut(program: Program, component: Component, values: Mapping[str, Value]) -> 
         [InputSpec(InputKind.USER_INPUT, TensorArgument(copied[n].name), None) for n in edge.inputs],
         [OutputSpec(OutputKind.USER_OUTPUT, TensorArgument(copied[n].name), None) for n in edge.outputs],
     )
-    exported = ExportedProgram(
+    return ExportedProgram(
         root=torch.nn.Module(),
         graph=graph,
         graph_signature=signature,
@@ -111,27 +99,23 @@ def cut(program: Program, component: Component, values: Mapping[str, Value]) -> 
         module_call_graph=program.exported.module_call_graph,
         example_inputs=None,
     )
-    return Cut(component.id, exported, tuple(n.name for n in edge.inputs), tuple(n.name for n in edge.outputs))
 
 
-def created(component: Component, program: Program, values: Mapping[str, Value]) -> list[np.ndarray[Any, np.dtype[np.float64]]]:
-    """What operators of `component` make from nothing but numbers (`arange`, `linspace`), in float64."""
-    nodes = (program.nodes[name] for name in component.nodes)
-    made = (values[node.name] for node in nodes if not node.all_input_nodes)
+def created(edge: Boundary, values: Mapping[str, Value]) -> list[np.ndarray[Any, np.dtype[np.float64]]]:
+    """What operators of a component make from nothing but numbers (`arange`, `linspace`), in float64."""
+    made = (values[node.name] for node in edge.nodes if not node.all_input_nodes)
     return [value.numpy() for value in made if isinstance(value, torch.Tensor) and value.dtype is torch.float64]
 
 
-def signature_of(program: Program, component: Component, values: Mapping[str, Value], by_name: Iterable[str] = ()) -> str:
+def signature_of(edge: Boundary, values: Mapping[str, Value], by_name: Iterable[str] = ()) -> str:
     """A digest that is equal for components that give the same cut, so that identical layers are imported once.
 
     Args:
-        program: the captured program.
-        component: the component.
+        edge: what enters and leaves the component.
         values: the reference's values.
         by_name: operators whose converter is the user's own. It may look at anything, the node's name included, so components that
             hold one are never taken for identical.
     """
-    edge = boundary(program, component, values)
     own = set(by_name)
     local: dict[fx.Node, str] = {source: f"i{i}" for i, source in enumerate(edge.inputs)}
     text = [f"{_type_of(values[source.name], source)}" for source in edge.inputs]

@@ -6,7 +6,6 @@ arguments give the dataflow. Both are built in networkx here and handed out as f
 
 import itertools
 import operator
-from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Literal
 
@@ -178,8 +177,3 @@ def source_line(node: fx.Node) -> str | None:
     places = [(parts[1], parts[2].split(",")[1].removeprefix(" line ")) for parts in frames if len(parts) > 2]
     outside = [(file, line) for file, line in places if not file.startswith(TORCH_FOLDER)]
     return "{}:{}".format(*outside[-1]) if outside else None
-
-
-def components_of(root: Component, kinds: Sequence[str]) -> tuple[Component, ...]:
-    """All components of these kinds under (and with) `root`."""
-    return tuple(component for component in root.walk() if component.kind in kinds)

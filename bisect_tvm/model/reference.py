@@ -13,7 +13,7 @@ import torch
 from torch import fx
 from torch.utils import _pytree as pytree
 
-from bisect_tvm.errors import CaptureError, InputError
+from bisect_tvm.errors import CaptureError, InputError, one_line
 from bisect_tvm.model.capture import Program
 
 WIDENED = frozenset({torch.float32, torch.float16, torch.bfloat16})
@@ -86,18 +86,18 @@ def run_nodes(
             elif node.op == "call_function":
                 value = _explained(node, env, wide)
                 if check_random and torch.Tag.nondeterministic_seeded in getattr(node.target, "tags", ()):
-                    _refuse_random(node, value, call(node, env, wide=wide))
+                    _refuse_random(node, value, _explained(node, env, wide))
                 env[name] = value if after is None else after(node, value)
 
 
 def _explained(node: fx.Node, env: Mapping[str, Value], wide: bool) -> Value:
     try:
         return call(node, env, wide=wide)
+    except CaptureError:  # our own, which says all
+        raise
     except Exception as error:
         precision = "float64" if wide else "the model's own precision"
-        raise CaptureError(
-            f"PyTorch cannot run {node.target} ({node.name}) in {precision}: {type(error).__name__}: {str(error).splitlines()[0]}"
-        ) from error
+        raise CaptureError(f"PyTorch cannot run {node.target} ({node.name}) in {precision}: {one_line(error)}") from error
 
 
 def call(node: fx.Node, env: Mapping[str, Value], *, wide: bool) -> Value:

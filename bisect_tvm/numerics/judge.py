@@ -7,7 +7,7 @@ from typing import Literal
 import numpy as np
 
 from bisect_tvm.numerics.metrics import THRESHOLD, Array, Difference, Floor, compare, is_float
-from bisect_tvm.numerics.verdict import Verdict
+from bisect_tvm.numerics.verdict import Element, Scalar, Verdict
 
 WRONG_FORMULA = 2.0**23
 """Roundings by which no loss of digits on ordinary data is off: half of the digits of a double are wrong, or nearly."""
@@ -38,17 +38,6 @@ class OutputEvidence:
 
 
 @dataclass(frozen=True)
-class WorstElement:
-    """The element that deviates most."""
-
-    output: int
-    index: tuple[int, ...]
-    actual: float | int | bool
-    expected: float | int | bool
-    precision: Literal["float64", "native"]
-
-
-@dataclass(frozen=True)
 class Judgement:
     """The verdict about one component, with the numbers that led to it."""
 
@@ -59,7 +48,7 @@ class Judgement:
     deviation64: float | None = None
     excess32: float | None = None
     excess64: float | None = None
-    worst: WorstElement | None = None
+    worst: Element | None = None
     undecided: int = 0
 
     @property
@@ -188,7 +177,7 @@ def _loses_digits(wide: _Run, native: _Run | None) -> bool:
     return native.excess * ALIKE > wide.excess and native.deviation > SHRINKS * wide.deviation
 
 
-def _worst(run: _Run, outputs: Sequence[OutputEvidence]) -> WorstElement | None:
+def _worst(run: _Run, outputs: Sequence[OutputEvidence]) -> Element | None:
     ranked = [(d.excess, -i, d.worst) for i, d in enumerate(run.by_output) if d is not None and d.worst is not None]
     if not ranked:
         return None
@@ -198,10 +187,10 @@ def _worst(run: _Run, outputs: Sequence[OutputEvidence]) -> WorstElement | None:
     actual = output.actual if wide else output.actual_native
     expected = output.expected if wide else output.expected_native
     assert actual is not None
-    return WorstElement(at, index, _scalar(actual, index), _scalar(expected, index), run.precision)
+    return Element(at, index, _scalar(actual, index), _scalar(expected, index), run.precision)
 
 
-def _scalar(array: Array, index: tuple[int, ...]) -> float | int | bool:
+def _scalar(array: Array, index: tuple[int, ...]) -> Scalar:
     element = array[index]
     return element.item() if array.dtype.kind in "iub" else float(element)
 

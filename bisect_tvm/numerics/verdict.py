@@ -1,6 +1,30 @@
-"""The words in which an answer is given (design: section 6)."""
+"""The words in which an answer is given (design: section 6), and the element that bears it out.
 
+Judging and telling share them, so nothing heavy is imported here.
+"""
+
+from dataclasses import dataclass
 from enum import StrEnum
+from typing import Literal
+
+Scalar = float | int | bool
+"""One element of a tensor, as plain Python data."""
+
+
+@dataclass(frozen=True)
+class Element:
+    """The element of a component's outputs that deviates most."""
+
+    output: int
+    """Which output of the component, counted from 0."""
+    index: tuple[int, ...]
+    """Its index in that output."""
+    actual: Scalar
+    """What TVM computed."""
+    expected: Scalar
+    """What the reference computed."""
+    precision: Literal["float64", "native"]
+    """Which of the two runs it is taken from."""
 
 
 class Verdict(StrEnum):

@@ -8,27 +8,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
 
-from bisect_tvm.numerics.verdict import Verdict
+from bisect_tvm.numerics.verdict import Element, Verdict
 from bisect_tvm.report import storage, text
-
-Scalar = float | int | bool
-"""One element of a tensor, as plain Python data."""
-
-
-@dataclass(frozen=True)
-class Element:
-    """The element of a component's outputs that deviates most."""
-
-    output: int
-    """Which output of the component, counted from 0."""
-    index: tuple[int, ...]
-    """Its index in that output."""
-    actual: Scalar
-    """What TVM computed."""
-    expected: Scalar
-    """What the reference computed."""
-    precision: Literal["float64", "native"]
-    """Which of the two runs it is taken from."""
 
 
 @dataclass(frozen=True)

@@ -16,12 +16,12 @@ from rich.console import Console, RenderableType
 from rich.table import Table
 from rich.text import Text
 
-from bisect_tvm.numerics.verdict import Verdict
+from bisect_tvm.numerics.verdict import Element, Scalar, Verdict
 from bisect_tvm.report.outline import Row, badness, outline
 
 # report.py imports this module, so its types are known here to the type checker only.
 if TYPE_CHECKING:
-    from bisect_tvm.report.report import Element, Entry, Report, Scalar
+    from bisect_tvm.report.report import Entry, Report
 
 HEIGHT = 40
 """Lines that a rendered report never exceeds."""
@@ -190,7 +190,7 @@ def _sources(culprits: Iterable["Entry"], width: int) -> list[Text]:
     return lines
 
 
-def _element(element: "Element | None") -> tuple[str, str, str]:
+def _element(element: Element | None) -> tuple[str, str, str]:
     if element is None:
         return "-", "-", "-"
     index = ", ".join(str(position) for position in element.index)
@@ -201,7 +201,7 @@ def _element(element: "Element | None") -> tuple[str, str, str]:
     return at, actual, expected
 
 
-def _value(value: "Scalar", digits: int) -> str:
+def _value(value: Scalar, digits: int) -> str:
     return f"{value:.{digits}g}" if isinstance(value, float) else str(value)
 
 
@@ -234,7 +234,7 @@ def _cost(report: "Report", width: int) -> list[Text]:
     builds = "1 TVM build" if cost.builds == 1 else f"{cost.builds} TVM builds"
     line = f"{builds}, {sum(cost.seconds.values()):.1f} s" + (f" ({steps})" if steps else "")
     environment = ", ".join(f"{name} {value}" for name, value in report.environment.items())
-    return [Text(text, style="dim") for text in (_fit(line, width), *_wrap(environment, width, most=3)) if text]
+    return [Text(text, style="dim") for text in (*_wrap(line, width, most=3), *_wrap(environment, width, most=3)) if text]
 
 
 def _largest(numbers: Iterable[float | None]) -> float | None:

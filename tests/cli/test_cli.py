@@ -177,6 +177,21 @@ def test_bad_out_folder_is_found_before_the_work(spec: str, answer: Any, tmp_pat
     assert calls == []
 
 
+def test_no_answer_leaves_no_folder(spec: str, answer: Any, tmp_path: Path) -> None:
+    answer(CaptureError("torch.export says no."))
+    kept = tmp_path / "kept"
+    kept.mkdir()
+    for folder in (tmp_path / "new", kept / "deep" / "new", kept):
+        assert run("locate", f"{spec}:build", "--out", str(folder)).exit_code == 2
+    assert [path for path in tmp_path.iterdir() if path.is_dir()] == [kept]
+    assert list(kept.iterdir()) == []
+    (kept / "deep").mkdir()
+    (kept / "deep" / "mine.txt").write_text("mine")
+    for folder in (kept / "deep" / "new", kept / "deep", kept / ("long" * 100), kept / "new" / ("long" * 100)):
+        assert run("locate", f"{spec}:build", "--out", str(folder)).exit_code == 2
+    assert [path.name for path in kept.rglob("*")] == ["deep", "mine.txt"]
+
+
 def test_warnings_of_the_user_are_kept_and_those_of_torch_are_not(spec: str, answer: Any) -> None:
     def warn() -> None:
         warnings.warn_explicit("internal", UserWarning, "torch/x.py", 1, module="torch.export.x")

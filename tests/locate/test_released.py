@@ -161,13 +161,22 @@ def test_environment_and_cost() -> None:
     assert environment["python"] == platform.python_version()
     assert "llvm" in environment["target"]
     assert environment["convert_map"] == "gelu.default"
-    assert environment["decompose"] == "True"
-    assert environment["exhaustive"] == "False"
+    assert environment["decompose"] == "yes"
+    assert environment["exhaustive"] == "no"
     assert report.cost.builds == 3
     assert {"capture", "reference", "import", "build", "run", "compare"} <= report.cost.seconds.keys()
     assert all(seconds >= 0 for seconds in report.cost.seconds.values())
     assert len(lines) >= 4
     assert all(line and "\n" not in line for line in lines)
+    # One count for all questions, and operators by their names.
+    assert [line for line in lines if line.startswith("comparing ")] == [
+        "comparing the model (1 of 1)",
+        "comparing 0 aten.permute.default (2 of 4)",
+        "comparing 0 aten.addmm.default (3 of 4)",
+        "comparing 1 aten.gelu.default (4 of 4)",
+        "comparing 0 (5 of 6)",
+        "comparing 1 (6 of 6)",
+    ]
 
 
 def test_outputs_that_are_integers_or_not_contiguous() -> None:

@@ -12,17 +12,9 @@ from bisect_tvm.lowering.build import Builder, Functions, legalize, parse_target
 from bisect_tvm.lowering.importer import Constants, Imported, import_program
 from bisect_tvm.lowering.workshop import Runnable, Workshop
 from bisect_tvm.stopwatch import Stopwatch
+from tests.apply import Apply
 
 TARGET = parse_target("llvm")
-
-
-class Apply(nn.Module):
-    def __init__(self, function: Any) -> None:
-        super().__init__()
-        self.function = function
-
-    def forward(self, *args: torch.Tensor) -> Any:
-        return self.function(*args)
 
 
 def exported(model: Any, *inputs: torch.Tensor) -> ExportedProgram:

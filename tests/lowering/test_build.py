@@ -1,12 +1,18 @@
+from typing import Any
+
 import numpy as np
 import pytest
 import torch
+import tvm
+import tvm_ffi
 from hypothesis import given
 from hypothesis import strategies as st
 from tvm import relax
 
+from bisect_tvm.lowering import workshop as workshop_module
 from bisect_tvm.lowering.approximations import gelu_tanh
-from bisect_tvm.lowering.build import Builder, BuildError, RunError, failing_kernels, kernels_of
+from bisect_tvm.lowering.build import Builder, BuildError, RunError, _arrays, failing_kernels, kernels_of, legalize
+from bisect_tvm.lowering.widen import Widener
 from bisect_tvm.lowering.workshop import Runnable, _halve
 from tests.lowering.helpers import TARGET, exported, imported, legalized, workshop
 
@@ -69,6 +75,12 @@ def test_inputs_that_do_not_fit_are_a_run_error() -> None:
         executable.run("no such function", [X.numpy()])
 
 
+def test_outputs_are_flat_and_sizes_are_arrays() -> None:
+    tensor = tvm.runtime.tensor(X.numpy())
+    arrays = _arrays([tensor, (tvm_ffi.Shape((2, 3)), None), [tensor]])
+    assert [array.tolist() for array in arrays] == [X.tolist(), [2, 3], X.tolist()]
+
+
 # ---------------------------------------------------------------------------------------------------------------- workshop
 
 
@@ -99,6 +111,42 @@ def test_a_part_that_cannot_be_built_is_set_aside() -> None:
     assert "var_mean" in shop.failures["funknown"]
     assert shop.builder.builds <= 2
     np.testing.assert_allclose(built["fgood"].run_wide([X.double().numpy()])[0], X.double().sin().numpy(), rtol=1e-15)
+
+
+@pytest.mark.parametrize(("bad", "builds"), [(False, 1), (True, 2)], ids=["all can be built", "a kernel cannot be compiled"])
+def test_parts_are_lowered_and_widened_once(monkeypatch: pytest.MonkeyPatch, bad: bool, builds: int) -> None:
+    lowerings: list[Any] = []
+    widened: list[str] = []
+    add = Widener.add
+    monkeypatch.setattr(workshop_module, "legalize", lambda *given: lowerings.append(given) or legalize(*given))
+    monkeypatch.setattr(Widener, "add", lambda self, name, constants: widened.append(name) or add(self, name, constants))
+    shop = workshop()
+    parts = {"fa": imported(torch.sin, X), "fb": imported(cumulated if bad else torch.cos, X), "fc": imported(torch.exp, X)}
+    assert set(shop.build_parts(parts)) == set(parts) - set(shop.failures)
+    assert set(shop.failures) == ({"fb"} if bad else set())
+    assert shop.builder.builds == builds
+    assert len(lowerings) == 1
+    assert widened == ["fa", "fb", "fc"]
+
+
+def test_what_cannot_be_lowered_is_set_aside() -> None:
+    """The halves that can be are built together all the same, with kernels of the same name in them."""
+    shop = workshop()
+    parts = {f"f{n}": imported(lambda x, n=n: torch.add(x, x, alpha=1) * float(n), X) for n in range(1, 5)}
+    sound = workshop_module.legalize
+
+    def choosy(functions: Any, target: Any) -> Any:
+        if any(variable.name_hint == "f2" for variable in functions):
+            raise BuildError("no")
+        return sound(functions, target)
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(workshop_module, "legalize", choosy)
+        built = shop.build_parts(parts)
+    assert shop.failures == {"f2": "no"}
+    assert shop.builder.builds == 1
+    for n in (1, 3, 4):
+        assert built[f"f{n}"].run_native([X.numpy()])[0].tolist() == (X * 2 * n).tolist()
 
 
 def test_the_whole_that_cannot_be_built_gives_the_reason() -> None:

@@ -80,10 +80,10 @@ def test_running_all_cuts_in_order_gives_the_whole(case: tuple[nn.Module, Any, P
     for depth in range(1 + max(component.depth for component in tree.walk())):
         env: dict[str, Any] = dict(program.bindings)
         for component in at_depth(tree, depth):
-            part = cut(program, component, values)
+            edge = boundary(program, component, values)
             with torch.no_grad():
-                given = part.exported.graph_module(*[env[name] for name in part.inputs])
-            env.update(zip(part.outputs, given, strict=True))
+                given = cut(program, edge, values).graph_module(*[env[node.name] for node in edge.inputs])
+            env.update(zip((node.name for node in edge.outputs), given, strict=True))
         assert_equal([env[name] for name in user_outputs(program)], expected)
 
 
@@ -92,10 +92,10 @@ def test_a_cut_on_recorded_values_gives_the_recorded_values(case: tuple[nn.Modul
     _, _, program = case
     recorded, values = values_of(program), run_reference(program).values
     for component in component_tree(program).walk():
-        part = cut(program, component, values)
+        edge = boundary(program, component, values)
         with torch.no_grad():
-            given = part.exported.graph_module(*[recorded[name] for name in part.inputs])
-        assert_equal(list(given), [recorded[name] for name in part.outputs])
+            given = cut(program, edge, values).graph_module(*[recorded[node.name] for node in edge.inputs])
+        assert_equal(list(given), [recorded[node.name] for node in edge.outputs])
 
 
 def test_a_boundary_is_what_enters_and_leaves(case: tuple[nn.Module, Any, Program]) -> None:
@@ -115,10 +115,10 @@ def test_nothing_is_baked_into_a_cut(case: tuple[nn.Module, Any, Program]) -> No
     _, _, program = case
     values = run_reference(program).values
     for component in component_tree(program).walk():
-        part = cut(program, component, values)
-        assert not part.exported.state_dict
-        assert not part.exported.constants
-        assert all(node.op in ("placeholder", "call_function", "output") for node in part.exported.graph.nodes)
+        part = cut(program, boundary(program, component, values), values)
+        assert not part.state_dict
+        assert not part.constants
+        assert all(node.op in ("placeholder", "call_function", "output") for node in part.graph.nodes)
 
 
 def test_cutting_leaves_the_program_as_it_was(case: tuple[nn.Module, Any, Program]) -> None:
@@ -126,7 +126,7 @@ def test_cutting_leaves_the_program_as_it_was(case: tuple[nn.Module, Any, Progra
     values = run_reference(program).values
     before = str(program.exported.graph)
     for component in component_tree(program).walk():
-        cut(program, component, values)
+        cut(program, boundary(program, component, values), values)
     assert str(program.exported.graph) == before
 
 
@@ -141,11 +141,12 @@ def test_symbolic_sizes_take_the_samples_value() -> None:
     for component in component_tree(program).walk():
         if not component.nodes:
             continue
-        part = cut(program, component, values)
-        for node in part.exported.graph.find_nodes(op="placeholder"):
+        edge = boundary(program, component, values)
+        part = cut(program, edge, values)
+        for node in part.graph.find_nodes(op="placeholder"):
             assert all(isinstance(size, int) for size in node.meta["val"].shape)
-        given = part.exported.graph_module(*[recorded[name] for name in part.inputs])
-        assert_equal(list(given), [recorded[name] for name in part.outputs])
+        given = part.graph_module(*[recorded[node.name] for node in edge.inputs])
+        assert_equal(list(given), [recorded[node.name] for node in edge.outputs])
 
 
 # ---------------------------------------------------------------------------------------------------------------- signatures
@@ -154,7 +155,7 @@ def test_symbolic_sizes_take_the_samples_value() -> None:
 def signatures(model: nn.Module, x: torch.Tensor, by_name: tuple[str, ...] = ()) -> dict[str, str]:
     program = captured(model, x)
     values = run_reference(program).values
-    return {c.id: signature_of(program, c, values, by_name) for c in component_tree(program).walk()}
+    return {c.id: signature_of(boundary(program, c, values), values, by_name) for c in component_tree(program).walk()}
 
 
 def test_identical_layers_have_equal_signatures() -> None:
@@ -199,9 +200,8 @@ def test_signatures_tell_apart_the_order_of_arguments() -> None:
     def of(swap: bool) -> str:
         program = captured(Minus(swap), (torch.randn(2), torch.randn(2)))
         values = run_reference(program).values
-        cuts = [cut(program, c, values) for c in component_tree(program).children]
-        assert len(cuts) == 3
-        return signature_of(program, component_tree(program), values)
+        assert len(component_tree(program).children) == 3
+        return signature_of(boundary(program, component_tree(program), values), values)
 
     # Boundary values are numbered as they are first read, so these two are the same code on other inputs.
     assert of(True) == of(False)

@@ -6,8 +6,8 @@ from torch import nn
 
 from bisect_tvm.model.exact import is_exact, is_made_for_tiny_numbers, is_steady, jumps_and_rounds, rounds_nothing
 from bisect_tvm.model.reference import is_assertion
+from tests.apply import Apply
 from tests.model.helpers import captured
-from tests.model.test_perturb import Apply
 
 X = torch.randn(2, 4, generator=torch.Generator().manual_seed(0))
 

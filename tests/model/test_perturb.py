@@ -9,19 +9,11 @@ from bisect_tvm.model.hierarchy import component_tree
 from bisect_tvm.model.perturb import run_perturbed
 from bisect_tvm.model.reference import run_reference
 from bisect_tvm.numerics.metrics import spread_of
+from tests.apply import Apply
 from tests.model.helpers import captured
 from tests.model.test_hierarchy import Model
 
 UNIT64 = 2.0**-52
-
-
-class Apply(nn.Module):
-    def __init__(self, function: Any) -> None:
-        super().__init__()
-        self.function = function
-
-    def forward(self, *args: torch.Tensor) -> Any:
-        return self.function(*args)
 
 
 def whole_of(model: nn.Module, inputs: Any) -> tuple[Any, Boundary, Any]:

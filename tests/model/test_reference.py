@@ -1,4 +1,5 @@
 import copy
+from collections.abc import Iterator
 from typing import Any
 
 import pytest
@@ -6,9 +7,9 @@ import torch
 from torch import nn
 from torch.nn import functional
 
-from bisect_tvm.errors import InputError
+from bisect_tvm.errors import CaptureError, InputError
 from bisect_tvm.model.hierarchy import user_outputs
-from bisect_tvm.model.reference import run_reference
+from bisect_tvm.model.reference import require_runs, run_reference
 from tests.model.helpers import captured
 from tests.model.test_hierarchy import Model
 
@@ -149,6 +150,49 @@ def test_a_random_operator_is_refused(draw: Any) -> None:
 def test_an_operator_that_draws_nothing_is_not_random() -> None:
     x = torch.arange(4.0)
     assert torch.equal(reference(Random(lambda x: functional.dropout(x, 0.0, training=True)), x)[0], x.double())
+
+
+@pytest.mark.parametrize(
+    ("error", "told"),
+    [
+        (RuntimeError("it is broken.\nIn many words"), "RuntimeError: it is broken"),
+        (AssertionError(), "AssertionError"),
+        (ValueError("\n  not at the first line\n"), "ValueError: not at the first line"),
+    ],
+    ids=["lines", "no message", "blank line first"],
+)
+@pytest.mark.parametrize("call", [1, 2], ids=["first call", "call that looks for random numbers"])
+def test_what_pytorch_cannot_run_is_explained(monkeypatch: pytest.MonkeyPatch, error: Exception, told: str, call: int) -> None:
+    program = captured(Random(torch.rand_like), torch.randn(3))
+    (node,) = (node for node in program.nodes.values() if node.op == "call_function")
+    works = node.target
+
+    def failing() -> Iterator[Any]:
+        yield from [works] * (call - 1)
+        raise error
+
+    calls = failing()
+
+    def target(*args: Any, **kwargs: Any) -> Any:
+        return next(calls)(*args, **kwargs)
+
+    target.tags = works.tags
+    monkeypatch.setattr(node, "target", target)
+    with pytest.raises(CaptureError) as caught:
+        run_reference(program)
+    assert str(caught.value).endswith(f" ({node.name}) in float64: {told}")
+    assert caught.value.__cause__ is error
+
+
+def test_operators_that_hold_graphs_are_refused_in_one_sentence() -> None:
+    class Branching(nn.Module):
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            return torch.cond(x.sum() > 0, torch.sin, torch.cos, (x,))
+
+    program = captured(Branching(), torch.randn(3))
+    for run in (require_runs, run_reference):
+        with pytest.raises(CaptureError, match=r"^The graph holds cond, whose branches cannot be compared yet \(cond\)\.$"):
+            run(program)
 
 
 def test_uninitialised_values_are_zeros() -> None:

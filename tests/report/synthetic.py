@@ -3,8 +3,8 @@
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
 
-from bisect_tvm.numerics.verdict import Verdict
-from bisect_tvm.report.report import Cost, Element, Entry, Report
+from bisect_tvm.numerics.verdict import Element, Verdict
+from bisect_tvm.report.report import Cost, Entry, Report
 
 CLEAN = (1e-7, 2e-16, 1.1)
 """float32 and float64 deviation, excess64."""

@@ -10,8 +10,8 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from bisect_tvm.errors import InputError, ReportError
-from bisect_tvm.numerics.verdict import Verdict
-from bisect_tvm.report.report import Cost, Element, Entry, Report
+from bisect_tvm.numerics.verdict import Element, Verdict
+from bisect_tvm.report.report import Cost, Entry, Report
 from tests.report.synthetic import bert
 
 numbers = st.none() | st.floats()

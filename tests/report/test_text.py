@@ -5,8 +5,8 @@ from dataclasses import replace
 import pytest
 from rich.cells import cell_len
 
-from bisect_tvm.numerics.verdict import Verdict
-from bisect_tvm.report.report import Element, Report
+from bisect_tvm.numerics.verdict import Element, Verdict
+from bisect_tvm.report.report import Cost, Report
 from bisect_tvm.report.text import HEIGHT, render_text
 from tests.report.synthetic import CLEAN, Node, bert, culprit, layer, operator, report
 
@@ -160,6 +160,17 @@ def test_colours_only_when_asked() -> None:
     text = render_text(bert([1e-4]), colour=True)
     assert "\x1b[1;31m" in text
     assert len(text.split("\n")) <= HEIGHT
+
+
+def test_the_cost_is_wrapped_between_words() -> None:
+    steps = ("capture", "hierarchy", "reference", "import", "build", "lower", "run", "compare", "cut", "check kernels")
+    costly = replace(bert([1e-4]), cost=Cost(3, dict.fromkeys(steps, 12.3)))
+    found = render_text(costly, width=80).split("\n")
+    start = next(number for number, line in enumerate(found) if line.startswith("3 TVM builds"))
+    shown = f"3 TVM builds, 123.0 s ({', '.join(f'{step} 12.3' for step in steps)})"
+    assert " ".join(found[start:]).startswith(f"{shown} torch ")
+    assert all(cell_len(line) <= 80 for line in found)
+    assert len(found) <= HEIGHT
 
 
 def test_text_does_not_depend_on_the_surroundings(monkeypatch: pytest.MonkeyPatch) -> None:
