@@ -40,7 +40,7 @@ def assemble(
     for component in tree.walk():
         nearest[component.id] = component.id if component.id in found.answers else nearest[component.parent]
     entries = tuple(
-        _entry(component, nearest[component.parent], found.answers[component.id], component.id in found.interactions)
+        _entry(component, nearest[component.parent], _judgement(component.id, found), component.id in found.interactions)
         for component in tree.walk()
         if component.id in found.answers
     )
@@ -62,6 +62,15 @@ def assemble(
         cost=Cost(builds, dict(seconds)),
     )
     return replace(report, summary=summarize(report))
+
+
+def _judgement(id: str, found: Found[Judgement]) -> Judgement:
+    """The probe's judgement, unless the search acquitted the component."""
+    judgement = found.answers[id]
+    if id not in found.acquitted:
+        return judgement
+    reason = f"its operators, each within its own noise floor, add up to it: {judgement.reason}"
+    return replace(judgement, verdict=Verdict.ROUNDING, stated=(Verdict.ROUNDING,), reason=reason)
 
 
 def _entry(component: Component, parent: str | None, judgement: Judgement, interaction: bool) -> Entry:

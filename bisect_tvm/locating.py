@@ -78,7 +78,7 @@ def locate(
                 raise why_not_run(model, inputs, kwargs, error) from error
         workshop = Workshop(builder, convert_map, clock)
         probe = Probe(program, tree, reference, workshop, clock, say)
-        found = walk(tree, probe, exhaustive=exhaustive)
+        found = walk(tree, probe, strictly=probe.strictly, exhaustive=exhaustive)
     options = {
         "target": target if isinstance(target, str) else str(parsed),
         "decompose": "yes" if decompose else "no",

@@ -4,6 +4,7 @@ from collections.abc import Mapping
 from dataclasses import replace
 
 import ml_dtypes
+import numpy as np
 import torch
 from torch import fx
 
@@ -11,11 +12,11 @@ from bisect_tvm.lowering.build import RunError
 from bisect_tvm.lowering.workshop import Arrays, Runnable
 from bisect_tvm.model.capture import Program
 from bisect_tvm.model.cut import Boundary
-from bisect_tvm.model.exact import is_made_for_tiny_numbers, jumps_and_rounds, rounds_nothing
+from bisect_tvm.model.exact import is_made_for_tiny_numbers, jumps, jumps_and_rounds, rounds_nothing
 from bisect_tvm.model.perturb import run_perturbed
 from bisect_tvm.model.reference import Reference, Value, run_nodes
 from bisect_tvm.numerics.judge import Judgement, OutputEvidence, judge, unresolved
-from bisect_tvm.numerics.metrics import Array, Floor, settled, spread_of
+from bisect_tvm.numerics.metrics import TOLERATED, Array, Floor, settled, spread_of
 from bisect_tvm.stopwatch import Stopwatch
 
 UNIT = {torch.float64: 2.0**-52, torch.float32: 2.0**-23, torch.float16: 2.0**-10, torch.bfloat16: 2.0**-7}
@@ -27,8 +28,19 @@ WORTH_A_LOOK = 16.0
 """Excess above which an operator's floor is measured in depth, at ten times the cost. Most operators stay below."""
 
 
-def measure(program: Program, reference: Reference, edge: Boundary, runnable: Runnable, clock: Stopwatch) -> Judgement:
-    """Run one built component in both precisions on the reference's values, and judge it."""
+def measure(
+    program: Program, reference: Reference, edge: Boundary, runnable: Runnable, clock: Stopwatch, *, strictly: bool = False
+) -> Judgement:
+    """Run one built component in both precisions on the reference's values, and judge it.
+
+    Args:
+        program: the captured program.
+        reference: its values in float64.
+        edge: the component.
+        runnable: what TVM made of it.
+        clock: takes the time.
+        strictly: do not excuse lost digits of elements that are tiny beside the largest.
+    """
     values = reference.values
     wide_inputs = [as_array(values[node.name]) for node in edge.inputs]
     try:
@@ -40,7 +52,7 @@ def measure(program: Program, reference: Reference, edge: Boundary, runnable: Ru
     if not len(wide) == len(native) == len(edge.outputs):
         return unresolved(f"TVM returned {len(native)} outputs, PyTorch {len(edge.outputs)}")
     with clock("compare"):
-        judgement = _judge(_Evidence(program, reference, edge, wide, native, blurred=runnable.ambiguous))
+        judgement = _judge(_Evidence(program, reference, edge, wide, native, blurred=runnable.ambiguous, strictly=strictly))
     if runnable.ambiguous:
         judgement = replace(judgement, reason=f"{judgement.reason}; {BLURRED}")
     if judgement.diverges and edge.is_operator:
@@ -63,7 +75,15 @@ class _Evidence:
     """Gathers what `judge` needs about one component."""
 
     def __init__(
-        self, program: Program, reference: Reference, edge: Boundary, wide: Arrays, native: Arrays, *, blurred: bool
+        self,
+        program: Program,
+        reference: Reference,
+        edge: Boundary,
+        wide: Arrays,
+        native: Arrays,
+        *,
+        blurred: bool,
+        strictly: bool,
     ) -> None:
         self._program, self._values, self.edge = program, reference.values, edge
         self._wide, self._native = wide, native
@@ -72,6 +92,9 @@ class _Evidence:
         units = [UNIT[dtype] for node in (*edge.nodes, *edge.inputs) if (dtype := _declared(node)) in UNIT]
         native_unit = max(units, default=UNIT[torch.float32])
         self._blurred = blurred
+        # torch.log1p and expm1 exist to keep the digits of tiny numbers.
+        tolerance = TOLERATED if any(map(is_made_for_tiny_numbers, edge.nodes)) else np.inf
+        self._tolerance = 1.0 if strictly else tolerance
         self._units = native_unit if blurred else UNIT[torch.float64], native_unit
 
     @property
@@ -102,8 +125,7 @@ class _Evidence:
         spreads = [spread_of(array, [run[i] for run in runs]) for i, array in enumerate(self._expected)]
         jumps = self.edge.is_operator and any(map(jumps_and_rounds, self.edge.nodes))
         pairs = zip(spreads, self._expected, strict=True)
-        tiny = any(map(is_made_for_tiny_numbers, self.edge.nodes))
-        return [settled(Floor(spread, unit, self.exact, tiny), expected, jumps=jumps) for spread, expected in pairs]
+        return [settled(Floor(spread, unit, self.exact, self._tolerance), value, jumps=jumps) for spread, value in pairs]
 
     def _run_in_native_precision(self) -> list[Array]:
         """PyTorch in the model's own precision, on the reference's boundary values rounded to it."""
@@ -122,7 +144,8 @@ def _judge(evidence: _Evidence) -> Judgement:
     if evidence.edge.is_operator:
         look_deeper = max(judgement.excess64 or 0.0, judgement.excess32 or 0.0) > WORTH_A_LOOK
     else:
-        look_deeper = judgement.diverges and not _beyond_rounding(judgement)
+        decides = any(map(jumps, evidence.edge.nodes))  # a decision that flips looks like no rounding
+        look_deeper = judgement.diverges and (decides or not _beyond_rounding(judgement))
     if look_deeper:
         return judge(evidence.outputs(deep=True))
     return judgement

@@ -6,6 +6,7 @@ Here the rooms meet: what PyTorch says (model), what TVM makes of it (lowering) 
 """
 
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 
 from bisect_tvm.errors import CaptureError
 from bisect_tvm.lowering.workshop import Workshop
@@ -17,6 +18,8 @@ from bisect_tvm.model.reference import Reference
 from bisect_tvm.numerics.judge import Judgement, unresolved
 from bisect_tvm.parts import Part, build_parts
 from bisect_tvm.stopwatch import Stopwatch
+
+VISIBLE = "the digits are lost in elements that are tiny beside the largest, which the component around it makes visible"
 
 
 class Probe:
@@ -50,6 +53,11 @@ class Probe:
             answers[component.id] = self._judge(part)
         return answers
 
+    def strictly(self, components: Sequence[Component]) -> dict[str, Judgement]:
+        """Judge again, without excusing lost digits of elements that are tiny beside the largest."""
+        again = {component.id: self._judge(self._part(component), strictly=True) for component in components}
+        return {id: replace(judgement, reason=f"{judgement.reason}; {VISIBLE}") for id, judgement in again.items()}
+
     def _part(self, component: Component) -> Part:
         """The component, built if it can be."""
         if component is self._tree:
@@ -61,11 +69,11 @@ class Probe:
             self._parts = build_parts(self._program, self._tree, self._reference, self._workshop, self._clock, self._progress)
         return self._parts[component.id]
 
-    def _judge(self, part: Part) -> Judgement:
+    def _judge(self, part: Part, *, strictly: bool = False) -> Judgement:
         if isinstance(part.runnable, str):
             return unresolved(part.runnable)
         try:
-            return measure(self._program, self._reference, part.edge, part.runnable, self._clock)
+            return measure(self._program, self._reference, part.edge, part.runnable, self._clock, strictly=strictly)
         except CaptureError as error:  # PyTorch refuses an operator
             return unresolved(str(error))
 

@@ -31,6 +31,7 @@ logical_not logical_xor bitwise_and bitwise_or bitwise_not bitwise_xor any all n
 """.split()
 
 _EXACT = frozenset(_COPIES + _SELECTIONS + _JUMPS)
+_DECIDES = frozenset(_JUMPS)
 _STEADY = frozenset(_COPIES + _SELECTIONS)
 _CASTS = frozenset({"_to_copy", "to", "convert_element_type"})
 _MADE_FOR_TINY_NUMBERS = frozenset({"log1p", "expm1"})
@@ -67,6 +68,12 @@ def jumps_and_rounds(node: fx.Node) -> bool:
     if "round.decimals" in str(node.target):
         return True
     return _name(node.target) in _JUMP_AND_ROUND or (_name(node.target) == "div" and node.kwargs.get("rounding_mode") is not None)
+
+
+def jumps(node: fx.Node) -> bool:
+    """True if a small change going in can be a large one coming out: a comparison, an index, a cast to whole numbers."""
+    name = _name(node.target)
+    return jumps_and_rounds(node) or name in _DECIDES or (name in _CASTS and _from_float_to_whole(node))
 
 
 def is_made_for_tiny_numbers(node: fx.Node) -> bool:

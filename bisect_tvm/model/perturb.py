@@ -8,6 +8,7 @@ the rounding of all its additions (`accumulate.py`), which matters where it has 
 """
 
 import functools
+import itertools
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
@@ -22,7 +23,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from bisect_tvm.model.accumulate import has_rule, is_average, is_normalisation, one_after_another, rounding_of_sum
 from bisect_tvm.model.capture import Program
 from bisect_tvm.model.cut import Boundary
-from bisect_tvm.model.exact import is_exact, is_steady
+from bisect_tvm.model.exact import is_exact, is_steady, jumps
 from bisect_tvm.model.reference import Value, float64_default, run_nodes
 
 POOL = 1_000_003
@@ -33,12 +34,17 @@ RUNS = 4
 """Perturbed runs for each floor. Four signs drawn per element leave a true 1-ulp sensitivity unseen with probability 1/16 at
 most.
 """
+MANY_RUNS = 16
+"""Runs where something is decided: a tie of two, broken one way by a quarter of all signs, is missed with probability 1/100."""
+
+Change = Callable[[Value], Value]
+"""Moves all floating-point numbers of a value by one unit."""
 
 
 def run_perturbed(
     program: Program, edge: Boundary, values: Mapping[str, Value], *, unit: float, deep: bool, seed: int = 0
 ) -> Iterator[Sequence[torch.Tensor]]:
-    """Yield the component's outputs of `RUNS` perturbed runs (and, in depth, of two more if it normalises).
+    """Yield the component's outputs of several perturbed runs.
 
     Args:
         program: the captured program.
@@ -55,7 +61,7 @@ def run_perturbed(
     own = set() if edge.is_operator else set(program.bindings) - set(program.inputs)
     entering = [node for node in edge.inputs if node.name not in own]
 
-    def run(change: Callable[[Value], Value], apart: Primitive | None) -> list[torch.Tensor]:
+    def run(change: Change, apart: Primitive | None) -> list[torch.Tensor]:
         env: dict[str, Value] = dict(values)
         env.update({node.name: change(values[node.name]) for node in entering})
         with float64_default(), torch.random.fork_rng(devices=[]):
@@ -66,20 +72,43 @@ def run_perturbed(
                     run_nodes(program, names, env, wide=True)
         return [env[node.name] for node in edge.outputs]
 
-    for number in range(RUNS):
-        change = _changer(unit, torch.Generator().manual_seed(seed * RUNS + number))
+    for change in _changes(unit, seed, thorough=any(map(jumps, edge.nodes)) and (deep or edge.is_operator)):
         yield run(change, _perturbed(change) if deep else None)
     if deep and any(is_normalisation(node.target) for node in edge.nodes):
         for backwards in (False, True):
             yield run(lambda value: value, _in_a_row(single=unit > SINGLE, backwards=backwards))
 
 
-def _changer(unit: float, generator: torch.Generator) -> Callable[[Value], Value]:
+def _changes(unit: float, seed: int, *, thorough: bool) -> Iterator[Change]:
+    """Ways to move every number that a run meets by one unit.
+
+    Where there are decisions, a sign that is not drawn is one that is not found to flip: there, more signs are drawn, and what is
+    met first, second and third (the operands of an operator) is also moved as a whole, in all eight combinations.
+    """
+    for number in range(MANY_RUNS if thorough else RUNS):
+        yield _tree(_by_signs(unit, torch.Generator().manual_seed(seed * MANY_RUNS + number)))
+    for signs in itertools.product((-1, 1), repeat=3) if thorough else ():
+        yield _tree(_together(unit, itertools.cycle(signs)))
+
+
+def _tree(one: Callable[[torch.Tensor], torch.Tensor]) -> Change:
+    """Change every float64 tensor of a value."""
+
+    def leaf(value: Any) -> Any:
+        changeable = isinstance(value, torch.Tensor) and value.dtype == torch.float64 and value.numel() > 0
+        return one(value) if changeable else value
+
+    return lambda value: pytree.tree_map(leaf, value)
+
+
+def _together(unit: float, signs: Iterator[int]) -> Callable[[torch.Tensor], torch.Tensor]:
+    return lambda value: value * (1 + unit * next(signs))
+
+
+def _by_signs(unit: float, generator: torch.Generator) -> Callable[[torch.Tensor], torch.Tensor]:
     factors = _factors(unit)
 
-    def one(value: Any) -> Any:
-        if not isinstance(value, torch.Tensor) or value.dtype != torch.float64 or value.numel() == 0:
-            return value
+    def one(value: torch.Tensor) -> torch.Tensor:
         # A stretch of a fixed pool from a random place: drawing every sign anew would cost more than the model's own run.
         start = int(torch.randint(0, POOL, (1,), generator=generator))
         changed = torch.empty(value.numel(), dtype=torch.float64)
@@ -87,7 +116,7 @@ def _changer(unit: float, generator: torch.Generator) -> Callable[[Value], Value
             torch.mul(flat, factors[start : start + flat.numel()], out=out)
         return changed.reshape(value.shape)
 
-    return lambda value: pytree.tree_map(one, value)
+    return one
 
 
 @functools.cache
@@ -97,7 +126,7 @@ def _factors(unit: float) -> torch.Tensor:
     return (1 + unit * signs).repeat(2)
 
 
-def _unless_exact(change: Callable[[Value], Value]) -> Callable[[fx.Node, Value], Value]:
+def _unless_exact(change: Change) -> Callable[[fx.Node, Value], Value]:
     return lambda node, value: value if is_exact(node.target) else change(value)
 
 
@@ -129,7 +158,7 @@ class _Apart(TorchDispatchMode):  # type: ignore[no-untyped-call]  # torch does 
         return self._primitive(func, args, kwargs or {}, func(*args, **(kwargs or {})), self._normalising)
 
 
-def _perturbed(change: Callable[[Value], Value]) -> Primitive:
+def _perturbed(change: Change) -> Primitive:
     """Perturb what each primitive gives, and each sum by the rounding of all its additions."""
 
     def primitive(func: Any, args: Sequence[Any], kwargs: Mapping[str, Any], result: Any, normalising: bool) -> Any:

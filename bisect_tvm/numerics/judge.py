@@ -50,6 +50,13 @@ class Judgement:
     excess64: float | None = None
     worst: Element | None = None
     undecided: int = 0
+    strictest: float = 0.0
+    """Largest excess of either precision, with nothing excused in elements that are tiny beside the largest."""
+
+    @property
+    def excess(self) -> float:
+        """The larger one of both precisions."""
+        return max(self.excess32 or 0.0, self.excess64 or 0.0)
 
     @property
     def diverges(self) -> bool:
@@ -114,6 +121,7 @@ def judge(outputs: Sequence[OutputEvidence]) -> Judgement:
         excess64=wide.excess if wide else None,
         worst=_worst(run, outputs) if run else None,
         undecided=undecided,
+        strictest=max((d.strictest for r in (wide, native) if r for d in r.differences), default=0.0),
     )
 
 

@@ -12,7 +12,7 @@ THRESHOLD = 32.0
 BESIDE = 2.0**-3
 """Roundings of the largest element to which the floor of a tiny one is raised; with the threshold of 32, four are tolerated."""
 TOLERATED = 2.0**18
-"""So many times at most where tiny numbers count; with the threshold of 32, nearly half of a double's digits."""
+"""So many times at most for an operator that exists to keep their digits (log1p); with the threshold of 32, half of a double's."""
 PASSED = 4.0
 """Roundings by which a perturbed input may have changed when it comes out of a copy."""
 FLIPPED = 2.0**16
@@ -30,8 +30,8 @@ class Floor:
     """Relative size of one rounding: 2**-52 for float64, 2**-23 for float32."""
     exact: bool = False
     """Nothing is rounded (a copy, a maximum, a comparison): the floor is zero and one bit that differs counts."""
-    tiny_counts: bool = False
-    """The operator exists to keep the digits of tiny numbers (log1p), so that they count beside large ones."""
+    tolerance: float = np.inf
+    """So many times at most is the floor of an element raised that is tiny beside the largest of its tensor: 1 for not at all."""
 
 
 @dataclass(frozen=True)
@@ -44,6 +44,8 @@ class Difference:
     """Largest absolute error over its noise floor."""
     lost: float
     """The same among the elements above the threshold, without the tolerance for those that are tiny beside the largest."""
+    strictest: float
+    """Largest excess without the tolerance for elements that are tiny beside the largest."""
     worst: tuple[int, ...] | None
     """Index of the largest error among the elements above the threshold (else of the largest excess); None if all are equal."""
     nonfinite: int
@@ -102,8 +104,8 @@ def compare(actual: Array, expected: Array, floor: Floor, *, allowance: NDArray[
 
     The floor of an element is the largest of its `spread` plus one unit of rounding of the expected value, the smallest normal
     number (what underflows is not a fault), and `allowance`; zero where the floor is exact. An element that is tiny beside the
-    largest may lose digits of its own (tanh(1e-8) beside tanh(3)): its floor is raised to `BESIDE` roundings of the largest. Where
-    tiny numbers count, that is not beyond `TOLERATED` times.
+    largest may lose digits of its own (tanh(1e-8) beside tanh(3)): its floor is raised to `BESIDE` roundings of the largest, at
+    most `floor.tolerance` times.
 
     Args:
         actual: what TVM computed, any shape equal to that of `expected`.
@@ -112,7 +114,7 @@ def compare(actual: Array, expected: Array, floor: Floor, *, allowance: NDArray[
         allowance: a further absolute error that is not held against TVM, such as PyTorch's own in float32.
     """
     if expected.size == 0:
-        return Difference(0.0, 0.0, 0.0, None, 0, 0, 0)
+        return Difference(0.0, 0.0, 0.0, 0.0, None, 0, 0, 0)
     if is_float(expected) or is_float(actual):
         with np.errstate(over="ignore"):  # a huge error over a tiny floor is infinitely many
             return _compare_floats(actual.astype(np.float64), expected.astype(np.float64), floor, allowance)
@@ -133,8 +135,7 @@ def _compare_floats(
     if allowance is not None:
         limit = np.maximum(limit, allowance)
     largest = float(np.max(np.abs(expected), where=np.isfinite(expected), initial=0.0))
-    beside = BESIDE * floor.unit * largest
-    tolerated = np.maximum(limit, np.minimum(beside, TOLERATED * limit) if floor.tiny_counts else beside)
+    tolerated = np.maximum(limit, np.minimum(BESIDE * floor.unit * largest, floor.tolerance * limit))
     if floor.exact:  # by bits: half of the smallest difference would be none
         roundings = units = np.where(same | undecided, 0.0, np.inf)
     else:
@@ -148,6 +149,7 @@ def _compare_floats(
         deviation=float(deviation),
         excess=excess,
         lost=float(np.max(roundings, where=units > THRESHOLD, initial=0.0)),
+        strictest=float(roundings.max()),
         worst=_worst(ratio, half, excess),
         nonfinite=int(bad.sum()),
         mismatched=0,
@@ -173,6 +175,7 @@ def _compare_exactly(actual: Array, expected: Array, floor: Floor) -> Difference
         deviation=_quotient(float(max(errors, default=0)), float(largest)),
         excess=float("inf") if count else 0.0,
         lost=float("inf") if count else 0.0,
+        strictest=float("inf") if count else 0.0,
         worst=_index(wrong) if count else None,
         nonfinite=0,
         mismatched=count,

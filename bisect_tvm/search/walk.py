@@ -7,10 +7,12 @@ cancel or saturate: many faults are found in one pass, and a failure need not be
     1. the whole: if it agrees, stop (unless `exhaustive`)
     2. all operators: each that fails is a culprit
     3. the hierarchy, level by level, under whatever fails or could not be judged: for the table, and for components that fail
-       although all their parts agree alone (an interaction)
+       although all their parts agree alone
+    4. what is less than perfect under such a component is asked again, strictly: digits that an operator loses in elements that are
+       nothing beside the rest can be what the component makes visible (x - tanh(x) near zero). What is left is an interaction
 """
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence, Set
 from dataclasses import dataclass
 from typing import Generic, Protocol, Self, TypeVar
 
@@ -38,6 +40,14 @@ class Answer(Protocol):
     def unresolved(self) -> bool:
         """The component could not be judged."""
 
+    @property
+    def excess(self) -> float:
+        """How far it is above its noise floor."""
+
+    @property
+    def strictest(self) -> float:
+        """The same, with nothing excused."""
+
 
 N = TypeVar("N", bound=Node)
 A = TypeVar("A", bound=Answer)
@@ -56,18 +66,34 @@ class Found(Generic[A]):
     """Smallest components that fail, in execution order."""
     interactions: frozenset[str]
     """Those culprits whose parts all agree alone."""
+    acquitted: frozenset[str] = frozenset()
+    """Components above the threshold by no more than what their operators, all below it, add up to."""
 
 
-def walk(root: N, probe: Probe[N, A], *, exhaustive: bool = False) -> Found[A]:
-    """Find the smallest failing components under `root`."""
+EXPLAINS = 8.0
+"""A component's excess is explained by an operator's up to so many times: what single operators are off by adds up."""
+IMPERFECT = 4.0
+"""Excess below which nothing is asked again."""
+
+
+def walk(root: N, probe: Probe[N, A], *, strictly: Probe[N, A] | None = None, exhaustive: bool = False) -> Found[A]:
+    """Find the smallest failing components under `root`.
+
+    Args:
+        root: the tree.
+        probe: judges components.
+        strictly: judges components and excuses nothing; without it what was excused stays so.
+        exhaustive: look at everything, even if the whole agrees.
+    """
     answers: dict[str, A] = dict(probe([root]))
     if _agrees(answers[root.id]) and not exhaustive:
         return Found(answers, (), frozenset())
     if root.children:
         answers.update(probe(_leaves(root)))
     _descend(root, probe, answers, everything=exhaustive)
-    culprits, interactions = _culprits(root, answers)
-    return Found(answers, culprits, interactions)
+    acquitted = _look_again(root, answers, strictly) if strictly is not None else frozenset[str]()
+    culprits, interactions = _culprits(root, answers, acquitted)
+    return Found(answers, culprits, interactions, acquitted)
 
 
 def _descend(root: N, probe: Probe[N, A], answers: dict[str, A], *, everything: bool) -> None:
@@ -91,17 +117,40 @@ def _holders(root: N, answers: Mapping[str, A]) -> set[str]:
     return holders
 
 
-def _culprits(root: N, answers: Mapping[str, A]) -> tuple[tuple[str, ...], frozenset[str]]:
+def _culprits(root: N, answers: Mapping[str, A], acquitted: Set[str]) -> tuple[tuple[str, ...], frozenset[str]]:
     """Failing components none of whose parts fails or could not be judged (such a part may hold the fault)."""
     explained: set[str] = set()
     culprits: list[str] = []
     for node in reversed(_preorder(root)):
-        if any(child.id in explained or _suspect(answers.get(child.id)) for child in node.children):
+        if any(child.id in explained or (_suspect(answers.get(child.id)) and child.id not in acquitted) for child in node.children):
             explained.add(node.id)
-        elif _fails(answers.get(node.id)):
+        elif _fails(answers.get(node.id)) and node.id not in acquitted:
             culprits.append(node.id)
     leaves = {node.id for node in _leaves(root)}
     return tuple(reversed(culprits)), frozenset(id for id in culprits if id not in leaves)
+
+
+def _look_again(root: N, answers: dict[str, A], strictly: Probe[N, A]) -> frozenset[str]:
+    """Look for operators that explain why a component fails whose parts agree.
+
+    Accuses them in `answers`; returns the components that fail by no more than what their operators add up to.
+    """
+    nodes = {node.id: node for node in _preorder(root)}
+    again: dict[str, A] = {}
+    acquitted: set[str] = set()
+    looked: set[str] = set()
+    while waiting := _culprits(root, answers, acquitted)[1] - looked:
+        for id in sorted(waiting):
+            looked.add(id)
+            inside = [leaf for leaf in _leaves(nodes[id]) if leaf.id in answers and answers[leaf.id].strictest > IMPERFECT]
+            if unasked := [leaf for leaf in inside if leaf.id not in again]:
+                again.update(strictly(unasked))
+            explaining = [leaf.id for leaf in inside if again[leaf.id].excess * EXPLAINS >= answers[id].excess]
+            accused = [leaf for leaf in explaining if again[leaf].diverges]
+            answers.update({leaf: again[leaf] for leaf in accused})
+            if explaining and not accused:
+                acquitted.add(id)
+    return frozenset(acquitted)
 
 
 def _fails(answer: Answer | None) -> bool:

@@ -192,7 +192,15 @@ def test_an_error_of_half_of_the_digits_is_no_loss_of_digits() -> None:
 
 def test_digits_lost_in_elements_that_are_nothing_beside_the_largest_do_not_matter() -> None:
     small = np.array([1.0, 1e-8])
-    assert judge([evidence(small, [0, 1000e-8 * UNIT64], error_native=[0, 1000e-8 * UNIT32])]).verdict in CLEAN
+    sample = evidence(small, [0, 1000e-8 * UNIT64], error_native=[0, 1000e-8 * UNIT32])
+    judgement = judge([sample])
+    assert judgement.verdict in CLEAN
+    assert judgement.excess < 32 < judgement.strictest
+    strict = judge(
+        [replace(sample, floor=replace(sample.floor, tolerance=1), floor_native=replace(sample.floor_native, tolerance=1))]
+    )
+    assert strict.verdict is Verdict.UNSTABLE
+    assert strict.excess == strict.strictest
 
 
 def test_an_error_in_float32_alone() -> None:

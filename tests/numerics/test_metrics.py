@@ -6,7 +6,7 @@ from hypothesis import assume, given
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as arrays_of
 
-from bisect_tvm.numerics.metrics import THRESHOLD, Floor, compare, is_float, settled, spread_of
+from bisect_tvm.numerics.metrics import THRESHOLD, TOLERATED, Floor, compare, is_float, settled, spread_of
 from tests.numerics.evidence import UNIT64, Array, anything, floors, moderate, shapes, values
 
 INT64 = np.iinfo(np.int64)
@@ -118,7 +118,10 @@ def test_digits_of_a_tiny_element_beside_a_large_one(
     actual = expected + np.array([0.0, error])
     floor = floor_of(expected)
     assert (compare(actual, expected, floor).excess > THRESHOLD) == counts
-    assert (compare(actual, expected, replace(floor, tiny_counts=True)).excess > THRESHOLD) == counts_where_tiny_numbers_do
+    strict = compare(actual, expected, replace(floor, tolerance=TOLERATED))
+    assert (strict.excess > THRESHOLD) == counts_where_tiny_numbers_do
+    assert compare(actual, expected, replace(floor, tolerance=1.0)).excess > THRESHOLD  # nothing is excused
+    assert compare(actual, expected, floor).strictest == compare(actual, expected, replace(floor, tolerance=1.0)).excess
     # Alone it is the largest itself.
     alone = compare(actual[1:], expected[1:], floor_of(expected[1:]))
     assert (alone.excess > THRESHOLD) == (error / element > 32 * UNIT64)

@@ -1,5 +1,6 @@
 import itertools
 import sys
+from dataclasses import replace
 
 import pytest
 from hypothesis import example, given, settings
@@ -141,6 +142,59 @@ def test_a_failing_model_whose_parts_agree_is_an_interaction() -> None:
 
 def test_an_interaction_beside_a_failing_operator() -> None:
     assert ask(_0=FAILS, _1=FAILS, _2=FAILS, _4=FAILS) == (("2", "4"), frozenset({"4"}))
+
+
+IMPERFECT = Answer(excess=2.0, strictest=100.0)
+"""Accused of nothing, but only because something was excused."""
+
+
+@pytest.mark.parametrize(
+    ("component", "strict", "culprits", "interactions", "acquitted"),
+    [
+        # The operator, judged strictly, is off by as much as the component around it: it is the culprit.
+        (70.0, Answer(diverges=True, excess=50.0), ("3",), (), ()),
+        # It is below the threshold even strictly, and the component is not far above it: what operators are off by adds up.
+        (70.0, Answer(excess=20.0), (), (), ("0", "1")),
+        # The component is off by far more than anything in it.
+        (1e9, Answer(diverges=True, excess=50.0), ("1",), ("1",), ()),
+        (1e9, Answer(excess=20.0), ("1",), ("1",), ()),
+        (70.0, AGREES, ("1",), ("1",), ()),
+    ],
+)
+def test_what_is_not_perfect_is_asked_again_under_a_component_that_fails_alone(
+    component: float, strict: Answer, culprits: tuple[str, ...], interactions: tuple[str, ...], acquitted: tuple[str, ...]
+) -> None:
+    fails = Answer(diverges=True, excess=component)
+    strictly = PlantedProbe({"3": strict, "5": FAILS})
+    found = walk(TREE, PlantedProbe({"0": fails, "1": fails, "3": IMPERFECT, "5": AGREES}), strictly=strictly)
+    assert strictly.asked == ["3"]
+    assert (found.culprits, found.interactions) == (culprits, set(interactions))
+    assert found.acquitted == set(acquitted)
+    assert found.answers["3"] == (strict if culprits == ("3",) else IMPERFECT)
+
+
+def test_without_a_strict_probe_nothing_is_asked_again() -> None:
+    fails = Answer(diverges=True, excess=70.0)
+    assert walk(TREE, PlantedProbe({"0": fails, "1": fails, "3": IMPERFECT})).interactions == {"1"}
+
+
+@given(answered())
+def test_a_second_look_asks_about_operators_that_were_not_accused(case: Tree) -> None:
+    root, answers = case
+    answers = {id: replace(answer, strictest=9.0) for id, answer in answers.items()}
+    strictly = PlantedProbe({})
+    found = walk(root, PlantedProbe(answers), strictly=strictly)
+    plain = walk(root, PlantedProbe(answers))
+    assert (found.culprits, found.interactions, found.acquitted) == (plain.culprits, plain.interactions, frozenset())
+    assert len(set(strictly.asked)) == len(strictly.asked)
+    assert not any(answers[id].diverges or answers[id].unresolved for id in strictly.asked)
+
+
+def test_nothing_is_asked_again_where_the_parts_explain_it() -> None:
+    strictly = PlantedProbe({"3": FAILS})
+    found = walk(TREE, PlantedProbe({"0": FAILS, "1": FAILS, "2": FAILS, "3": IMPERFECT}), strictly=strictly)
+    assert strictly.questions == []
+    assert found.culprits == ("2",)
 
 
 def test_no_interaction_above_an_unresolved_part() -> None:

@@ -16,9 +16,11 @@ class Node:
 class Answer:
     diverges: bool = False
     unresolved: bool = False
+    excess: float = 0.0
+    strictest: float = 0.0
 
 
-AGREES, FAILS, UNRESOLVED = Answer(), Answer(diverges=True), Answer(unresolved=True)
+AGREES, FAILS, UNRESOLVED = Answer(), Answer(diverges=True, excess=1e9), Answer(unresolved=True)
 
 
 @dataclass
