@@ -220,7 +220,7 @@ def _reason(verdict: Verdict, wide: _Run | None, native: _Run | None, types: lis
     counts = [d.nonfinite for run in (wide, native) if run for d in run.differences]
     what = {
         Verdict.FAITHFUL: "TVM agrees with PyTorch within rounding",
-        Verdict.ROUNDING: "rounding alone explains the deviation: the computation amplifies it",
+        Verdict.ROUNDING: f"rounding alone explains the deviation: the computation amplifies it {_amplification(native)} times",
         Verdict.FORMULA: _wrong_formula(wide, native),
         Verdict.UNSTABLE: "the deviation shrinks with precision but not to rounding: TVM's algorithm loses digits",
         Verdict.FLOAT32_ONLY: "the formula is right in float64, the native computation is worse than PyTorch's",
@@ -228,6 +228,11 @@ def _reason(verdict: Verdict, wide: _Run | None, native: _Run | None, types: lis
         Verdict.NONFINITE: f"{max(counts, default=0)} elements are NaN or Inf on one side only",
     }[verdict]
     return f"{what} ({numbers})" if numbers else what
+
+
+def _amplification(native: _Run | None) -> str:
+    """How many units of its own precision the native deviation is."""
+    return f"{native.deviation / native.unit:.0e}" if native is not None and native.unit else "many"
 
 
 def _wrong_formula(wide: _Run | None, native: _Run | None) -> str:

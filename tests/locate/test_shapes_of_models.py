@@ -156,3 +156,15 @@ def test_numbers_that_tvm_rounds_to_float32_are_not_held_against_it() -> None:
     report = locate_quickly(Apply(function).eval(), X, exhaustive=True)
     assert found(report) == []
     assert report.verdict in FAITHFUL
+
+
+def test_a_sparse_tensor_is_unresolved() -> None:
+    class Sparse(nn.Module):
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            return torch.sin(x).to_sparse()
+
+    report = locate_quickly(Sparse().eval(), torch.randn(3, 4), decompose=False)
+    assert report.verdict is Verdict.UNRESOLVED
+    assert report.culprits == ()
+    (sparse,) = report.unresolved
+    assert "sparse" in sparse.reason

@@ -134,6 +134,36 @@ def test_what_rounding_explains_is_not_accused(all_of_them: dict[str, list[Entry
         assert max(entry.excess64, entry.excess32) < 16, (entry.operator, entry.excess64, entry.excess32)
 
 
+# ------------------------------------------------------------------------------------------------- one precision only
+
+
+def through_half(node: Any, importer: Any) -> Any:
+    """The right formula in a shorter format, as fast math does it."""
+    half = relax.op.astype(importer.env[node.args[0]], "float16")
+    return importer.block_builder.emit(relax.op.astype(relax.op.exp(half), "float32"))
+
+
+def test_a_loss_in_float32_that_widening_removes() -> None:
+    report = locate_quickly(Apply(torch.exp), randn(4, 8), convert_map={"exp.default": through_half})
+    assert [(entry.operator, entry.verdict) for entry in report.culprits] == [("aten.exp.default", Verdict.FLOAT32_ONLY)]
+    (culprit,) = report.culprits
+    assert culprit.deviation64 < 1e-15
+    assert 1e-4 < culprit.deviation32 < 1e-2
+    assert culprit.worst is not None
+    assert culprit.worst.precision == "native"
+
+
+def test_a_model_that_amplifies_rounding_is_not_a_fault_and_says_by_how_much() -> None:
+    def difference(x: torch.Tensor, w: torch.Tensor) -> torch.Tensor:
+        return x @ w - (x[:, :150] @ w[:150] + x[:, 150:] @ w[150:])  # nothing but rounding is left
+
+    report = locate_quickly(Apply(difference), (randn(4, 300), randn(300, 5)), exhaustive=True)
+    assert report.verdict is Verdict.ROUNDING
+    assert report.culprits == ()
+    assert report.root.deviation32 > 1e-4
+    assert "amplifies it" in report.root.reason
+
+
 # ------------------------------------------------------------------------------------------------- exact operators
 
 

@@ -209,7 +209,9 @@ def test_an_error_in_float32_alone() -> None:
 
 
 def test_a_large_error_that_rounding_explains() -> None:
-    assert verdict_of(error=1e-12, spread=1e-12, error_native=1e-2, spread_native=1e-2) is Verdict.ROUNDING
+    judgement = judge([evidence(ONES, 1e-12, spread=1e-12, error_native=1e-2, spread_native=1e-2)])
+    assert judgement.verdict is Verdict.ROUNDING
+    assert "amplifies it 2e+04 times" in judgement.reason  # 1e-2 / 4 in units of 2**-23
     assert verdict_of(error=1e-12, spread=1e-12, error_native=1e-6, spread_native=1e-2) is Verdict.FAITHFUL
 
 

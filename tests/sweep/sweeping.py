@@ -1,6 +1,6 @@
 """Many judgements from one build: the parts of a model take weights as inputs, so other weights and inputs need no other build."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -14,8 +14,9 @@ from bisect_tvm.lowering.workshop import Workshop
 from bisect_tvm.model.capture import Program, capture
 from bisect_tvm.model.hierarchy import Component, component_tree
 from bisect_tvm.model.reference import run_reference
-from bisect_tvm.numerics.judge import Judgement
+from bisect_tvm.numerics.judge import Judgement, unresolved
 from bisect_tvm.probe import Probe
+from bisect_tvm.search.walk import Found, walk
 from bisect_tvm.stopwatch import Stopwatch
 from tests.quick import UNOPTIMISED
 from tests.sweep.zoo import make
@@ -24,13 +25,33 @@ SCALES = (1e-3, 1e-2, 1e-1, 1.0, 1e1, 1e2, 1e3)
 
 
 @dataclass(frozen=True)
-class Judged:
-    """One component's judgement under one seed and scale."""
+class Outcome:
+    """What the search says about every part of one model, under one seed and scale."""
 
     seed: int
     scale: float
-    component: Component
-    judgement: Judgement
+    found: Found[Judgement]
+    components: Mapping[str, Component]
+    """Every part by id, the model itself left out."""
+    nodes: Mapping[str, torch.fx.Node]
+    values: Mapping[str, Any]
+    """The reference's, by graph node."""
+
+    def told(self, id: str) -> str:
+        """Where this is and what was said."""
+        judgement = self.found.answers[id]
+        return f"seed {self.seed}, scale {self.scale}: {id} {self.components[id].operator} {judgement.verdict}: {judgement.reason}"
+
+    def result_of(self, operator: str) -> torch.Tensor:
+        """The first result of an operator."""
+        value = self.values[self.components[operator].nodes[0]]
+        return value if isinstance(value, torch.Tensor) else value[0]
+
+    def input_of(self, operator: str) -> torch.Tensor:
+        """The first operand of an operator."""
+        (*_, first) = reversed(self.nodes[self.components[operator].nodes[0]].all_input_nodes)
+        value: torch.Tensor = self.values[first.name]
+        return value
 
 
 class Sweep:
@@ -44,16 +65,23 @@ class Sweep:
         self.workshop = Workshop(Builder(parse_target(UNOPTIMISED)), None, Stopwatch())
         self._parts: Any = None
 
-    def judge(self, seed: int, scale: float) -> list[Judged]:
-        """Judge every part (not the model as a whole) with the weights and inputs of one seed and scale."""
+    def search(self, seed: int, scale: float) -> Outcome:
+        """Search with other weights and inputs. The model as a whole is not built, for that would hold its weights."""
         program = self._rebound(*make(self.kind, seed, scale))
-        probe = Probe(program, self.tree, run_reference(program), self.workshop, self.workshop.clock, lambda line: None)
+        reference = run_reference(program)
+        probe = Probe(program, self.tree, reference, self.workshop, self.workshop.clock, lambda line: None)
         # The probe builds parts when it is first asked; from then on they are handed from probe to probe.
         probe._parts = self._parts
-        components = self.tree.walk()[1:]
-        answers = probe(components)
+
+        def parts_only(components: Sequence[Component]) -> Mapping[str, Judgement]:
+            if components[0] is self.tree:
+                return {self.tree.id: unresolved("not built")}
+            return probe(components)
+
+        found = walk(self.tree, parts_only, strictly=probe.strictly, exhaustive=True)
         self._parts = probe._parts
-        return [Judged(seed, scale, component, answers[component.id]) for component in components]
+        parts = {component.id: component for component in self.tree.walk()[1:]}
+        return Outcome(seed, scale, found, parts, program.nodes, reference.values)
 
     def _rebound(self, model: nn.Module, inputs: Any) -> Program:
         own: Mapping[str, torch.Tensor] = {**dict(model.named_parameters()), **dict(model.named_buffers())}
