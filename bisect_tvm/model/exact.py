@@ -22,8 +22,8 @@ view_as view_of where zeros zeros_like _to_copy _unsafe_view _unsafe_index chann
 """.split()
 _SELECTIONS = """
 abs neg relu relu_ clamp clamp_min clamp_max hardtanh relu6 maximum minimum max min amax amin aminmax fmax fmin
-max_pool1d max_pool2d max_pool3d max_pool2d_with_indices max_pool3d_with_indices adaptive_max_pool2d adaptive_max_pool3d sort topk
-median kthvalue mode cummax cummin threshold copysign
+max_pool1d max_pool2d max_pool3d max_pool2d_with_indices max_pool3d_with_indices adaptive_max_pool2d adaptive_max_pool3d
+sort argsort msort topk median kthvalue mode cummax cummin threshold copysign
 """.split()
 _JUMPS = """
 floor ceil round trunc sign sgn eq ne lt le gt ge argmax argmin isnan isinf isfinite logical_and logical_or
@@ -34,6 +34,13 @@ _EXACT = frozenset(_COPIES + _SELECTIONS + _JUMPS)
 _DECIDES = frozenset(_JUMPS)
 _STEADY = frozenset(_COPIES + _SELECTIONS)
 _CASTS = frozenset({"_to_copy", "to", "convert_element_type"})
+_CHOOSE = frozenset(
+    """
+    sort argsort msort topk kthvalue median nanmedian mode max min aminmax cummax cummin argmax argmin
+    max_pool1d_with_indices max_pool2d_with_indices max_pool3d_with_indices
+    adaptive_max_pool1d adaptive_max_pool2d adaptive_max_pool3d
+    """.split()
+)
 _MADE_FOR_TINY_NUMBERS = frozenset({"log1p", "expm1"})
 _JUMP_AND_ROUND = frozenset({"floor_divide", "remainder", "fmod", "frac"})
 
@@ -59,8 +66,7 @@ def rounds_nothing(node: fx.Node) -> bool:
 
 def is_steady(node: fx.Node) -> bool:
     """True if the operator rounds nothing and does not jump either: a small change going in is a small change coming out."""
-    name = _name(node.target)
-    return name in _STEADY and rounds_nothing(node) and not (name in _CASTS and _from_float_to_whole(node))
+    return _name(node.target) in _STEADY and rounds_nothing(node) and not jumps(node)
 
 
 def jumps_and_rounds(node: fx.Node) -> bool:
@@ -73,7 +79,18 @@ def jumps_and_rounds(node: fx.Node) -> bool:
 def jumps(node: fx.Node) -> bool:
     """True if a small change going in can be a large one coming out: a comparison, an index, a cast to whole numbers."""
     name = _name(node.target)
-    return jumps_and_rounds(node) or name in _DECIDES or (name in _CASTS and _from_float_to_whole(node))
+    return jumps_and_rounds(node) or chooses(node) or name in _DECIDES or (name in _CASTS and _from_float_to_whole(node))
+
+
+def chooses(node: fx.Node) -> bool:
+    """True if the operator says where something stands, and something reads it: among equals it may name any."""
+    if _name(node.target) not in _CHOOSE:
+        return False
+    made = node.meta.get("val")
+    if isinstance(made, torch.Tensor):
+        return made.dtype is torch.int64
+    places = {i for i, value in enumerate(made or ()) if isinstance(value, torch.Tensor) and value.dtype is torch.int64}
+    return any(user.target is operator.getitem and user.args[1] in places and user.users for user in node.users)
 
 
 def is_made_for_tiny_numbers(node: fx.Node) -> bool:

@@ -23,7 +23,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from bisect_tvm.model.accumulate import has_rule, is_average, is_normalisation, one_after_another, rounding_of_sum
 from bisect_tvm.model.capture import Program
 from bisect_tvm.model.cut import Boundary
-from bisect_tvm.model.exact import is_exact, is_steady, jumps
+from bisect_tvm.model.exact import chooses, is_exact, is_steady, jumps
 from bisect_tvm.model.reference import Value, float64_default, run_nodes
 
 POOL = 1_000_003
@@ -35,7 +35,11 @@ RUNS = 4
 most.
 """
 MANY_RUNS = 16
-"""Runs where something is decided: a tie of two, broken one way by a quarter of all signs, is missed with probability 1/100."""
+"""Runs where something is decided."""
+MOST_RUNS = 64
+"""Runs where one of several is chosen: a tie of two is broken the other way by a quarter of all signs."""
+TINIEST = 2.0**-1060
+"""Far below the smallest normal number."""
 
 Change = Callable[[Value], Value]
 """Moves all floating-point numbers of a value by one unit."""
@@ -72,23 +76,31 @@ def run_perturbed(
                     run_nodes(program, names, env, wide=True)
         return [env[node.name] for node in edge.outputs]
 
-    for change in _changes(unit, seed, thorough=any(map(jumps, edge.nodes)) and (deep or edge.is_operator)):
+    for change in _changes_for(edge, unit, seed, deep=deep):
         yield run(change, _perturbed(change) if deep else None)
     if deep and any(is_normalisation(node.target) for node in edge.nodes):
         for backwards in (False, True):
             yield run(lambda value: value, _in_a_row(single=unit > SINGLE, backwards=backwards))
 
 
-def _changes(unit: float, seed: int, *, thorough: bool) -> Iterator[Change]:
+def _changes_for(edge: Boundary, unit: float, seed: int, *, deep: bool) -> Iterator[Change]:
     """Ways to move every number that a run meets by one unit.
 
     Where there are decisions, a sign that is not drawn is one that is not found to flip: there, more signs are drawn, and what is
     met first, second and third (the operands of an operator) is also moved as a whole, in all eight combinations.
     """
-    for number in range(MANY_RUNS if thorough else RUNS):
-        yield _tree(_by_signs(unit, torch.Generator().manual_seed(seed * MANY_RUNS + number)))
+    choosing = edge.is_operator and any(map(chooses, edge.nodes))
+    thorough = any(map(jumps, edge.nodes)) and (deep or edge.is_operator)
+    for number in range(MOST_RUNS if choosing else MANY_RUNS if thorough else RUNS):
+        signed = _by_signs(unit, torch.Generator().manual_seed(seed * MOST_RUNS + number))
+        yield _tree(_untied(signed) if choosing else signed)
     for signs in itertools.product((-1, 1), repeat=3) if thorough else ():
         yield _tree(_together(unit, itertools.cycle(signs)))
+
+
+def _untied(signed: Callable[[torch.Tensor], torch.Tensor]) -> Callable[[torch.Tensor], torch.Tensor]:
+    """Move zeros, too, which have no digits that could be rounded: by so little that nothing else notices."""
+    return lambda value: signed(value) + (signed(torch.full_like(value, 1.0)) - 1.0).sign() * TINIEST
 
 
 def _tree(one: Callable[[torch.Tensor], torch.Tensor]) -> Change:

@@ -92,7 +92,8 @@ def settled(floor: Floor, expected: Array, *, jumps: bool) -> Floor:
         return floor
     magnitude = np.abs(np.where(np.isfinite(floor.spread), expected.astype(np.float64), 0.0)) + floor.spread
     if floor.exact:  # what was perturbed passes through a copy as it is, and through a decision not at all, unless it flips
-        return replace(floor, spread=np.where(floor.spread > PASSED * floor.unit * magnitude, np.inf, 0.0))
+        passed = PASSED * (floor.unit * magnitude + SMALLEST_NORMAL[np.float64])
+        return replace(floor, spread=np.where(floor.spread > passed, np.inf, 0.0))
     if jumps:
         whole = (floor.spread >= 0.5) & (np.remainder(np.where(np.isfinite(floor.spread), floor.spread, 0.0), 1.0) == 0)
         return replace(floor, spread=np.where(whole | (floor.spread > FLIPPED * floor.unit * magnitude), np.inf, floor.spread))

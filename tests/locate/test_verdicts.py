@@ -228,6 +228,34 @@ def test_a_decision_on_the_edge_is_undecided_and_said_to_be() -> None:
     assert operators(report)[0].verdict is Verdict.FORMULA
 
 
+def test_order_among_equals_is_undecided_and_values_are_exact() -> None:
+    """PyTorch's sort, argsort and topk are not stable unless asked to be."""
+    ties = torch.randint(-20, 20, (3, 400), generator=torch.Generator().manual_seed(0)).float()
+    zeros = torch.relu(randn(3, 400))
+
+    def all_of(x: torch.Tensor) -> Any:
+        return x.sort(-1), x.argsort(-1), x.topk(50, -1), x.max(-1), x.argmin(-1)
+
+    report = locate_quickly(Apply(lambda x, y: (all_of(x), all_of(y))), (ties, zeros), exhaustive=True)
+    judged = [entry for entry in operators(report) if entry.verdict is not Verdict.UNRESOLVED]
+    assert len(judged) >= 6
+    for entry in judged:
+        assert entry.verdict in FAITHFUL, (entry.operator, entry.reason)
+
+
+def test_a_wrong_place_is_found() -> None:
+    """The place of the smallest for that of the largest, where some numbers are equal and most are not."""
+
+    def convert(node: Any, importer: Any) -> Any:
+        return importer.block_builder.emit(relax.op.argmin(importer.env[node.args[0]], -1))
+
+    x = torch.cat([randn(30, 50), torch.zeros(10, 50)])
+    report = locate_quickly(Apply(lambda x: x.argmax(-1)), x, convert_map={"argmax.default": convert})
+    (culprit,) = report.culprits
+    assert culprit.operator == "aten.argmax.default"
+    assert "30 integer or boolean elements differ" in culprit.reason
+
+
 def test_a_decision_inside_a_module_is_no_fault_of_it() -> None:
     """As in fake quantisation: a quotient that is one rounding off goes to another step, and nobody is to blame."""
 

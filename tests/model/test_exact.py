@@ -41,6 +41,11 @@ JUMPS_AND_ROUNDS = {
     "round to decimals": lambda x: x.round(decimals=1),
 }
 JUMPS = {
+    "places of a sort": lambda x: x.sort(-1, descending=True).indices,
+    "places of topk": lambda x: x.topk(2).indices,
+    "places of the largest": lambda x: x.max(-1),
+    "argsort": lambda x: x.argsort(-1),
+    "places in a pool": lambda x: nn.functional.max_pool2d(x[None], 2, return_indices=True),
     "round": torch.round,
     "comparison": lambda x: x > 0,
     "argmax": lambda x: x.argmax(-1),
