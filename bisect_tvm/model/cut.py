@@ -110,6 +110,7 @@ def cut(program: Program, component: Component, values: Mapping[str, Value]) -> 
         range_constraints={},
         module_call_graph=program.exported.module_call_graph,
         example_inputs=None,
+        verifiers=program.exported.verifiers,  # an undecomposed program may hold operators that work in place
     )
     return Cut(component.id, exported, tuple(n.name for n in edge.inputs), tuple(n.name for n in edge.outputs))
 
