@@ -67,7 +67,7 @@ def import_program(
             )
         except Exception as error:  # whatever a converter raises, the user's own included
             raise ImporterError(f"TVM's importer refuses it: {reason_of(error)}") from error
-    numbers = exact | _literals(exported) | _bound_scalars(exported) | _size_ratios(exported)
+    numbers = exact | _literals(exported) | _bound_scalars(exported) | _size_ratios(exported) | _reciprocals(exported)
     return Imported(module, Constants(frozenset(numbers), tuple(created)))
 
 
@@ -103,6 +103,13 @@ def _size_ratios(exported: ExportedProgram) -> set[float]:
     some = sorted(sizes)[:MOST_SIZES]
     pairs = [(a - less, b - less) for a in some for b in some for less in (0, 1)]
     return {a / b for a, b in pairs if a > 0 and b > 0}
+
+
+def _reciprocals(exported: ExportedProgram) -> set[float]:
+    """Reciprocals of the numbers that are given to softplus: TVM folds its ``1 / beta`` into one constant."""
+    calls = (node for node in exported.graph.nodes if "softplus" in str(node.target))
+    leaves = (leaf for node in calls for leaf in pytree.tree_leaves((node.args, node.kwargs)))
+    return {1 / leaf for leaf in leaves if isinstance(leaf, int | float) and leaf}
 
 
 @contextlib.contextmanager

@@ -115,6 +115,17 @@ def test_numbers_that_the_importer_rounded_are_exact_again(name: str) -> None:
     np.testing.assert_allclose(actual, expected, rtol=1e-14, atol=1e-15)
 
 
+@pytest.mark.parametrize("beta", [0.7, 3])
+def test_a_number_that_tvm_folded_into_another_is_exact_again(beta: float) -> None:
+    """Undecomposed, softplus divides by beta as a product with 1 / beta."""
+
+    def apply(x: torch.Tensor) -> torch.Tensor:
+        return functional.softplus(x, beta)
+
+    (actual,) = run_wide(apply, X, decompose=False)
+    np.testing.assert_allclose(actual, apply(X.double()).numpy(), rtol=1e-14, atol=1e-15)
+
+
 def test_a_scale_is_exact_to_the_last_bit() -> None:
     assert np.array_equal(run_wide(lambda x: x * 0.1, X)[0], (X.double() * 0.1).numpy())
 
