@@ -2,6 +2,7 @@
 
 import contextlib
 import numbers
+import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -16,6 +17,9 @@ from tvm.relax.frontend.torch import from_exported_program
 
 MOST_SIZES = 64
 """Sizes whose ratios are considered; more would only add chance matches."""
+
+_OPERATOR = re.compile(r'ir\.Op\(span=.*?name="([^"]*)".*?support_level=\d+\)')
+"""How TVM writes an operator in its messages: with the documentation of every argument."""
 
 ConvertMap = Mapping[str, Callable[..., Any]]
 
@@ -75,7 +79,7 @@ def reason_of(error: BaseException) -> str:
     """The telling line of an error of TVM, whose messages can hold a whole stack."""
     lines = [line.strip() for line in str(error).splitlines() if line.strip()]
     telling = [line for line in lines if not line.startswith(("File ", "Traceback", "[bt]", "During handling"))]
-    text = (telling or lines or [""])[0].rstrip(" :")
+    text = _OPERATOR.sub(r"\1", (telling or lines or [""])[0]).rstrip(" :")
     return f"{type(error).__name__}: {text[:400]}" if text else type(error).__name__
 
 
