@@ -9,13 +9,14 @@ import multiprocessing
 import os
 import pickle
 import sys
+import threading
 import time
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
-from concurrent.futures import ProcessPoolExecutor
+from concurrent.futures import ProcessPoolExecutor, ThreadPoolExecutor
 from concurrent.futures.process import BrokenProcessPool
 from pathlib import Path
-from typing import TypeVar
+from typing import Generic, TypeVar
 
 import torch
 
@@ -44,32 +45,35 @@ def converter_keys() -> frozenset[str]:
 # ----------------------------------------------------------------------------------------------------------- many processes
 
 
-def _in_processes(
-    work: Callable[[T], R], items: Sequence[T], crashed: Callable[[T], R], split: Callable[[T], list[T]]
-) -> Iterator[R]:
-    """Do the work in child processes; what ends one (TVM can die with a signal) is split until what did it is alone."""
-    context = multiprocessing.get_context("spawn")
-    waiting = list(items)
-    while waiting:
-        again: list[T] = []
-        with ProcessPoolExecutor(os.cpu_count(), mp_context=context) as pool:
-            futures = [(item, pool.submit(work, item)) for item in waiting]
-            for item, future in futures:
-                try:
-                    yield future.result()
-                except BrokenProcessPool:
-                    again.append(item)
-        waiting = []
-        for item in again:  # one of them did it: each in a process of its own
-            try:
-                with ProcessPoolExecutor(1, mp_context=context) as pool:
-                    yield pool.submit(work, item).result()
-            except BrokenProcessPool:
-                parts = split(item)
-                if len(parts) > 1:
-                    waiting += parts
-                else:
-                    yield crashed(item)
+class _Processes(Generic[T, R]):
+    """Works in child processes, one for each core; TVM can end one with a signal.
+
+    What ended a process is split until what did it is alone.
+    """
+
+    def __init__(self, work: Callable[[T], R], split: Callable[[T], list[T]], crashed: Callable[[T], R]) -> None:
+        self._work, self._split, self._crashed = work, split, crashed
+        self._of_thread = threading.local()
+
+    def map(self, items: Sequence[T]) -> Iterator[R]:
+        """Yield the results, in order."""
+        with ThreadPoolExecutor(os.cpu_count()) as threads:
+            for results in threads.map(self._do, items):
+                yield from results
+
+    def _do(self, item: T) -> list[R]:
+        try:
+            return [self._process().submit(self._work, item).result()]
+        except BrokenProcessPool:
+            del self._of_thread.process
+        parts = self._split(item)
+        return [self._crashed(item)] if len(parts) < 2 else [result for part in parts for result in self._do(part)]
+
+    def _process(self) -> ProcessPoolExecutor:
+        if not hasattr(self._of_thread, "process"):
+            self._of_thread.process = ProcessPoolExecutor(1, mp_context=multiprocessing.get_context("spawn"))
+        process: ProcessPoolExecutor = self._of_thread.process
+        return process
 
 
 def _harvest(positions: Sequence[int]) -> list[Sample]:
@@ -83,7 +87,7 @@ def _crashed(samples: Sequence[Sample]) -> list[Result]:
 def all_samples() -> list[Sample]:
     """Samples of every operator that can be reached."""
     found = by_hand(converter_keys())
-    for some in _in_processes(_harvest, _chunks(database_positions(), 20), lambda item: [], lambda item: _chunks(item, 1)):
+    for some in _Processes(_harvest, lambda some: _chunks(some, 1), lambda some: []).map(_chunks(database_positions(), 20)):
         found += some
         _say(f"{len(found)} samples")
     return select(found)
@@ -92,6 +96,10 @@ def all_samples() -> list[Sample]:
 def by_hand(keys: frozenset[str]) -> list[Sample]:
     """Samples of what is written by hand."""
     return samples_of(CALLS, keys, "by hand", by_hand=True)
+
+
+def _halves(items: list[T]) -> list[list[T]]:
+    return _chunks(items, (len(items) + 1) // 2)
 
 
 def _chunks(items: Sequence[T], size: int) -> list[list[T]]:
@@ -109,7 +117,7 @@ def measure_all(samples: Sequence[Sample]) -> dict[str, list[Result]]:
         cast = list(samples) if dtype is torch.float32 else [s.cast(dtype) for s in _fewer(samples) if s.has_floats()]
         batches = _chunks(sorted(cast, key=lambda s: s.key), BATCH)
         found[name] = []
-        for results in _in_processes(judge_samples, batches, _crashed, lambda batch: _chunks(batch, (len(batch) + 1) // 2)):
+        for results in _Processes(judge_samples, _halves, _crashed).map(batches):
             found[name] += results
             _say(f"{name}: {len(found[name])} of {len(cast)}")
     return found
