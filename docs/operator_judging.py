@@ -20,7 +20,7 @@ from bisect_tvm.lowering.workshop import Workshop
 from bisect_tvm.measure import as_array
 from bisect_tvm.model.capture import Program
 from bisect_tvm.model.hierarchy import component_tree
-from bisect_tvm.model.reference import require_runs, run_reference
+from bisect_tvm.model.reference import Reference, require_runs, run_reference
 from bisect_tvm.model.untouched import untouched
 from bisect_tvm.numerics.judge import Judgement
 from bisect_tvm.probe import Probe
@@ -56,15 +56,22 @@ def judge_samples(samples: Sequence[Sample]) -> list[Result]:
             try:
                 alone = program_of([sample])
                 require_runs(alone)
-                run_reference(alone)
-                if not component_tree(alone).children:
-                    raise BisectError("it gives no numbers that could be compared")
+                _require_numbers(alone, run_reference(alone))
                 sound.append(i)
             except Exception as error:
                 results[i] = result_of(sample, reason=f"{type(error).__name__}: {_first_line(error)}")
         if sound:
             results.update(zip(sound, _judge_together([samples[i] for i in sound]), strict=True))
     return [results[i] for i in range(len(samples))]
+
+
+def _require_numbers(program: Program, reference: Reference) -> None:
+    if not component_tree(program).children:
+        raise BisectError("it gives no numbers that could be compared")
+    for value in reference.values.values():
+        for leaf in pytree.tree_leaves(value):
+            if isinstance(leaf, torch.Tensor) and (leaf.is_complex() or leaf.layout is not torch.strided):
+                raise BisectError("complex and sparse tensors are not compared")
 
 
 def _judge_together(samples: Sequence[Sample]) -> list[Result]:

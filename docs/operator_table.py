@@ -125,7 +125,7 @@ def _row(key: str, found: Mapping[str, Sequence[Result]]) -> str:
         _share([r for r in built if r.judgement], built),
         _number(max((j.deviation64 or 0.0 for j in judged), default=None)),
         _number(max((j.excess64 or 0.0 for j in judged), default=None)),
-        _verdict(results),
+        _verdicts(results),
         _native(found["float16"]),
         _native(found["bfloat16"]),
     ]
@@ -149,7 +149,14 @@ def _native(results: Sequence[Result]) -> str:
     judged = [r for r in results if r.judgement]
     if not judged:
         return f"no: {short(results[0].reason)}"
-    return str(_verdict(results)) + ("" if len(judged) == len(results) else f" ({len(judged)} of {len(results)})")
+    return _verdicts(results) + ("" if len(judged) == len(results) else f" ({len(results) - len(judged)} UNRESOLVED)")
+
+
+def _verdicts(results: Sequence[Result]) -> str:
+    """The most telling verdict, with how many samples it is about where not all agree."""
+    verdict = _verdict(results)
+    judged = [r.judgement.verdict for r in results if r.judgement]
+    return f"{verdict} in {judged.count(verdict)} of {len(judged)}" if len(set(judged)) > 1 else str(verdict)
 
 
 def _verdict(results: Sequence[Result]) -> Verdict:
