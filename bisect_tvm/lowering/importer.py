@@ -4,7 +4,7 @@ import contextlib
 import numbers
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
@@ -36,6 +36,8 @@ class Constants:
     """Numbers of the graph, those given to `relax.const`, and scalars that are bound (buffers), as they were."""
     arrays: tuple[NDArray[np.float64], ...] = ()
     """What operators of the graph create from nothing (arange), in float64."""
+    vanished: bool = False
+    """A number that is not 0 became 0 in the program's own precision (1e-8 in float16), where it cannot be told from another 0."""
 
 
 @dataclass(frozen=True)
@@ -64,15 +66,15 @@ def import_program(
     Raises:
         ImporterError: with the importer's own reason.
     """
-    with _constants_recorded() as exact:
+    with _constants_recorded() as recorded:
         try:
             module = from_exported_program(
                 exported, custom_convert_map=dict(convert_map) if convert_map else None, run_ep_decomposition=False
             )
         except Exception as error:  # whatever a converter raises, the user's own included
             raise ImporterError(f"TVM's importer refuses it: {reason_of(error)}") from error
-    numbers = exact | _literals(exported) | _bound_scalars(exported) | _size_ratios(exported) | _reciprocals(exported)
-    return Imported(module, Constants(frozenset(numbers), tuple(created)))
+    numbers = recorded.numbers | _literals(exported) | _bound_scalars(exported) | _size_ratios(exported) | _reciprocals(exported)
+    return Imported(module, Constants(frozenset(numbers), tuple(created), recorded.vanished))
 
 
 def reason_of(error: BaseException) -> str:
@@ -116,21 +118,34 @@ def _reciprocals(exported: ExportedProgram) -> set[float]:
     return {1 / leaf for leaf in leaves if isinstance(leaf, int | float) and leaf}
 
 
+@dataclass
+class _Recorded:
+    """What `relax.const` was given."""
+
+    numbers: set[float] = field(default_factory=set)
+    vanished: bool = False
+
+    def note(self, number: float, made: Any) -> None:
+        """Note a finite number and the constant that it became."""
+        self.numbers.add(number)
+        self.vanished |= number != 0 and "float" in str(made.value.dtype) and float(made.value.numpy()) == 0
+
+
 @contextlib.contextmanager
-def _constants_recorded() -> Iterator[set[float]]:
+def _constants_recorded() -> Iterator[_Recorded]:
     """Record the scalars that converters hand to `relax.const`, which rounds them to float32.
 
     TVM has no hook for it; the function is replaced for the duration of one import and put back (seen in TVM 0.27).
     """
-    recorded: set[float] = set()
+    recorded = _Recorded()
     original = relax.const
 
     def recording(value: Any, *args: Any, **kwargs: Any) -> Any:
-        if isinstance(value, numbers.Real) or (isinstance(value, np.ndarray) and value.ndim == 0):
-            number = float(value)
-            if np.isfinite(number):
-                recorded.add(number)
-        return original(value, *args, **kwargs)
+        made = original(value, *args, **kwargs)
+        is_number = isinstance(value, numbers.Real) or (isinstance(value, np.ndarray) and value.ndim == 0)
+        if is_number and np.isfinite(number := float(value)):
+            recorded.note(number, made)
+        return made
 
     relax.const = recording
     try:

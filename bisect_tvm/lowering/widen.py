@@ -62,7 +62,7 @@ class Widener:
                 names[current] = self._kernel(current, restore)
         for current in relaxed:
             self._put(current, restore.tensor, restore.number, names)
-        if restore.met_ambiguous:
+        if restore.met_ambiguous or constants.vanished:
             self.ambiguous.add(name)
 
     def _kernel(self, name: str, restore: "_Restore") -> str:

@@ -179,6 +179,13 @@ def test_a_number_that_vanishes_in_float32_restores_no_zero() -> None:
     assert run_on([0.5, -1.0], lambda x: (torch.relu(x), x * 1e-60))[0] == [0.5, 0.0]
 
 
+@pytest.mark.parametrize(("dtype", "vanishes"), [(torch.float16, True), (torch.bfloat16, False), (torch.float32, False)])
+def test_a_number_that_vanishes_is_said_to_be_lost(dtype: torch.dtype, vanishes: bool) -> None:
+    runnable = workshop().build_whole(exported(lambda x: x + 1e-8, X.to(dtype)))
+    assert isinstance(runnable, Runnable)
+    assert runnable.ambiguous == vanishes
+
+
 def test_a_number_that_overflows_in_float32_restores_no_infinity() -> None:
     assert run_on([0.5, -1.0], lambda x: (x.masked_fill(x < 0, float("inf")), x * 1e60))[0] == [0.5, np.inf]
 
