@@ -37,6 +37,8 @@ class Result:
     key: str
     shown: str
     origin: str
+    tried: bool = True
+    """False where PyTorch itself refuses the sample, or has no numbers for it that could be compared."""
     imports: bool = False
     builds: bool = False
     runs: bool = False
@@ -59,7 +61,7 @@ def judge_samples(samples: Sequence[Sample]) -> list[Result]:
                 _require_numbers(alone, run_reference(alone))
                 sound.append(i)
             except Exception as error:
-                results[i] = result_of(sample, reason=f"{type(error).__name__}: {_first_line(error)}")
+                results[i] = result_of(sample, tried=False, reason=f"PyTorch: {type(error).__name__}: {_first_line(error)}")
         if sound:
             results.update(zip(sound, _judge_together([samples[i] for i in sound]), strict=True))
     return [results[i] for i in range(len(samples))]
