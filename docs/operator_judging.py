@@ -28,6 +28,8 @@ from bisect_tvm.stopwatch import Stopwatch
 from docs.operator_samples import Sample
 
 TARGET = {"kind": "llvm", "opt-level": 0}
+CRASHED = "the process died"
+"""The reason for a sample that nothing was found about, because TVM ended the process with a signal."""
 
 
 @dataclass(frozen=True)

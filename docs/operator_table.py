@@ -10,7 +10,7 @@ import torch
 from bisect_tvm.assemble import TELLING
 from bisect_tvm.lowering.environment import tvm_environment
 from bisect_tvm.numerics.verdict import Verdict
-from docs.operator_judging import Result
+from docs.operator_judging import CRASHED, Result
 
 Results = Mapping[str, Sequence[Result]]
 """By precision."""
@@ -196,7 +196,8 @@ def _differences(by_key: Mapping[str, Mapping[str, list[Result]]]) -> list[str]:
                     told.add(judgement.verdict)
                     cast = "" if dtype == "float32" else f" in {dtype}"
                     lines.append(f"- `{result.shown}`{cast}: {judgement.verdict}, {judgement.reason}")
-    return lines
+    crashes = [f"- `{r.shown}`" for found in by_key.values() for some in found.values() for r in some if r.reason == CRASHED]
+    return [*lines, "", "## Where TVM ends the process", "", *(crashes or ["Nowhere."])]
 
 
 def _weight(result: Result) -> float:

@@ -20,7 +20,7 @@ from typing import Generic, TypeVar
 
 import torch
 
-from docs.operator_judging import Result, judge_samples, result_of
+from docs.operator_judging import CRASHED, Result, judge_samples, result_of
 from docs.operator_samples import Sample, database_positions, database_samples, samples_of, select
 from docs.operator_samples_by_hand import CALLS
 from docs.operator_table import document
@@ -81,7 +81,7 @@ def _harvest(positions: Sequence[int]) -> list[Sample]:
 
 
 def _crashed(samples: Sequence[Sample]) -> list[Result]:
-    return [result_of(sample, reason="the process died: TVM crashed") for sample in samples]
+    return [result_of(sample, reason=CRASHED) for sample in samples]
 
 
 def all_samples() -> list[Sample]:
@@ -137,21 +137,25 @@ def _fewer(samples: Sequence[Sample]) -> list[Sample]:
 def main() -> None:
     """Make the table."""
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--keep", type=Path, help="keep samples and results in this folder, and take the samples from it")
-    options = parser.parse_args()
+    parser.add_argument("--keep", type=Path, help="keep samples and results in this folder, and take from it what is there")
+    folder = parser.parse_args().keep
     start = time.perf_counter()
-    kept = options.keep / "samples.pickle" if options.keep else None
-    if kept and kept.exists():
-        samples = pickle.loads(kept.read_bytes())
-    else:
-        samples = all_samples()
-        if kept:
-            kept.write_bytes(pickle.dumps(samples))
+    samples = _kept(folder, "samples", all_samples)
     _say(f"{len(samples)} samples of {len({s.key for s in samples})} operators after {time.perf_counter() - start:.0f} s")
-    results = measure_all(samples)
-    if options.keep:
-        (options.keep / "results.pickle").write_bytes(pickle.dumps(results))
-    TABLE.write_text(document(sorted(converter_keys()), results, time.perf_counter() - start))
+    results, seconds = _kept(folder, "results", lambda: (measure_all(samples), time.perf_counter() - start))
+    TABLE.write_text(document(sorted(converter_keys()), results, seconds))
+
+
+def _kept(folder: Path | None, name: str, make: Callable[[], R]) -> R:
+    """What was made before, or what `make` makes."""
+    file = folder / f"{name}.pickle" if folder else None
+    if file and file.exists():
+        kept: R = pickle.loads(file.read_bytes())
+        return kept
+    made = make()
+    if file:
+        file.write_bytes(pickle.dumps(made))
+    return made
 
 
 if __name__ == "__main__":
