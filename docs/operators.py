@@ -31,7 +31,8 @@ BATCH = 24
 DTYPES = {"float32": torch.float32, "float16": torch.float16, "bfloat16": torch.bfloat16}
 IN_OTHER_PRECISIONS = 3
 """So many samples of each operator are judged in float16 and bfloat16."""
-T, R = TypeVar("T"), TypeVar("R")
+T = TypeVar("T")
+R = TypeVar("R")
 
 
 def converter_keys() -> frozenset[str]:
