@@ -13,7 +13,7 @@ from bisect_tvm.lowering.build import RunError
 from bisect_tvm.lowering.workshop import Arrays, Runnable
 from bisect_tvm.model.capture import Program
 from bisect_tvm.model.cut import Boundary
-from bisect_tvm.model.exact import is_made_for_tiny_numbers, jumps, jumps_and_rounds, rounds_nothing
+from bisect_tvm.model.exact import is_made_for_tiny_numbers, jumps, jumps_and_rounds, loses_near_zero, rounds_nothing
 from bisect_tvm.model.perturb import run_perturbed
 from bisect_tvm.model.reference import Reference, Value, run_nodes
 from bisect_tvm.numerics.judge import Judgement, OutputEvidence, judge, unresolved
@@ -55,7 +55,7 @@ def measure(
     with clock("compare"):
         judgement = _judge(_Evidence(program, reference, edge, wide, native, blurred=runnable.ambiguous, strictly=strictly))
     if runnable.ambiguous:
-        judgement = replace(judgement, reason=f"{judgement.reason}; {BLURRED}")
+        judgement = replace(judgement, reason=f"{judgement.reason}; {BLURRED}", conclusive=False)
     if judgement.diverges and edge.is_operator:
         with clock("run"):
             again = runnable.run_wide(wide_inputs)
@@ -99,9 +99,7 @@ class _Evidence:
         units = [UNIT[dtype] for node in (*edge.nodes, *edge.inputs) if (dtype := _declared(node)) in UNIT]
         native_unit = max(units, default=UNIT[torch.float32])
         self._blurred = blurred
-        # torch.log1p and expm1 exist to keep the digits of tiny numbers.
-        tolerance = TOLERATED if any(map(is_made_for_tiny_numbers, edge.nodes)) else np.inf
-        self._tolerance = 1.0 if strictly else tolerance
+        self._tolerance = 1.0 if strictly else _tolerance(edge)
         self._units = native_unit if blurred else UNIT[torch.float64], native_unit
 
     @property
@@ -141,6 +139,13 @@ class _Evidence:
         env = {node.name: _rounded(self._values, node) for node in (*read, *self.edge.inputs, *self.edge.outputs)}
         run_nodes(self._program, (node.name for node in self.edge.nodes), env, wide=False)
         return [as_array(env[node.name]) for node in self.edge.outputs]
+
+
+def _tolerance(edge: Boundary) -> float:
+    """How much digits of elements that are tiny beside the largest are excused; in runs of operators the floor itself grants it."""
+    if not edge.is_operator or not any(loses_near_zero(node.target) for node in edge.nodes):
+        return 1.0
+    return TOLERATED if any(is_made_for_tiny_numbers(node.target) for node in edge.nodes) else np.inf
 
 
 def _judge(evidence: _Evidence) -> Judgement:

@@ -2,8 +2,9 @@
 
 import contextlib
 import numbers
+import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
@@ -16,6 +17,9 @@ from tvm.relax.frontend.torch import from_exported_program
 
 MOST_SIZES = 64
 """Sizes whose ratios are considered; more would only add chance matches."""
+
+_OPERATOR = re.compile(r'ir\.Op\(span=.*?name="([^"]*)".*?support_level=\d+\)')
+"""How TVM writes an operator in its messages: with the documentation of every argument."""
 
 ConvertMap = Mapping[str, Callable[..., Any]]
 
@@ -32,6 +36,10 @@ class Constants:
     """Numbers of the graph, those given to `relax.const`, and scalars that are bound (buffers), as they were."""
     arrays: tuple[NDArray[np.float64], ...] = ()
     """What operators of the graph create from nothing (arange), in float64."""
+    bound: tuple[NDArray[np.generic], ...] = ()
+    """Parameters, buffers and constants of the same shapes: a tensor that equals one of them may be it, and then is exact as it is."""
+    vanished: bool = False
+    """A number that is not 0 became 0 in the program's own precision (1e-8 in float16), where it cannot be told from another 0."""
 
 
 @dataclass(frozen=True)
@@ -60,22 +68,22 @@ def import_program(
     Raises:
         ImporterError: with the importer's own reason.
     """
-    with _constants_recorded() as exact:
+    with _constants_recorded() as recorded:
         try:
             module = from_exported_program(
                 exported, custom_convert_map=dict(convert_map) if convert_map else None, run_ep_decomposition=False
             )
         except Exception as error:  # whatever a converter raises, the user's own included
             raise ImporterError(f"TVM's importer refuses it: {reason_of(error)}") from error
-    numbers = exact | _literals(exported) | _bound_scalars(exported) | _size_ratios(exported)
-    return Imported(module, Constants(frozenset(numbers), tuple(created)))
+    numbers = recorded.numbers | _literals(exported) | _bound_scalars(exported) | _size_ratios(exported) | _reciprocals(exported)
+    return Imported(module, Constants(frozenset(numbers), tuple(created), _bound_like(exported, created), recorded.vanished))
 
 
 def reason_of(error: BaseException) -> str:
     """The telling line of an error of TVM, whose messages can hold a whole stack."""
     lines = [line.strip() for line in str(error).splitlines() if line.strip()]
     telling = [line for line in lines if not line.startswith(("File ", "Traceback", "[bt]", "During handling"))]
-    text = (telling or lines or [""])[0].rstrip(" :")
+    text = _OPERATOR.sub(r"\1", (telling or lines or [""])[0]).rstrip(" :")
     return f"{type(error).__name__}: {text[:400]}" if text else type(error).__name__
 
 
@@ -89,6 +97,13 @@ def _bound_scalars(exported: ExportedProgram) -> set[float]:
     bound = (*exported.state_dict.values(), *exported.constants.values())
     scalars = (t for t in bound if isinstance(t, torch.Tensor) and t.dim() == 0 and t.is_floating_point())
     return {number for t in scalars if np.isfinite(number := float(t))}
+
+
+def _bound_like(exported: ExportedProgram, created: Sequence[NDArray[np.float64]]) -> tuple[NDArray[np.generic], ...]:
+    shapes = {array.shape for array in created}
+    bound = [t for t in (*exported.state_dict.values(), *exported.constants.values()) if isinstance(t, torch.Tensor)]
+    # As float32, which holds what float16 and bfloat16 do, and numpy knows.
+    return tuple(t.detach().float().numpy() for t in bound if t.is_floating_point() and tuple(t.shape) in shapes)
 
 
 def _size_ratios(exported: ExportedProgram) -> set[float]:
@@ -105,21 +120,41 @@ def _size_ratios(exported: ExportedProgram) -> set[float]:
     return {a / b for a, b in pairs if a > 0 and b > 0}
 
 
+def _reciprocals(exported: ExportedProgram) -> set[float]:
+    """Reciprocals of the numbers that are given to softplus: TVM folds its ``1 / beta`` into one constant."""
+    calls = (node for node in exported.graph.nodes if "softplus" in str(node.target))
+    leaves = (leaf for node in calls for leaf in pytree.tree_leaves((node.args, node.kwargs)))
+    return {1 / leaf for leaf in leaves if isinstance(leaf, int | float) and leaf}
+
+
+@dataclass
+class _Recorded:
+    """What `relax.const` was given."""
+
+    numbers: set[float] = field(default_factory=set)
+    vanished: bool = False
+
+    def note(self, number: float, made: Any) -> None:
+        """Note a finite number and the constant that it became."""
+        self.numbers.add(number)
+        self.vanished |= number != 0 and "float" in str(made.value.dtype) and float(made.value.numpy()) == 0
+
+
 @contextlib.contextmanager
-def _constants_recorded() -> Iterator[set[float]]:
+def _constants_recorded() -> Iterator[_Recorded]:
     """Record the scalars that converters hand to `relax.const`, which rounds them to float32.
 
     TVM has no hook for it; the function is replaced for the duration of one import and put back (seen in TVM 0.27).
     """
-    recorded: set[float] = set()
+    recorded = _Recorded()
     original = relax.const
 
     def recording(value: Any, *args: Any, **kwargs: Any) -> Any:
-        if isinstance(value, numbers.Real) or (isinstance(value, np.ndarray) and value.ndim == 0):
-            number = float(value)
-            if np.isfinite(number):
-                recorded.add(number)
-        return original(value, *args, **kwargs)
+        made = original(value, *args, **kwargs)
+        is_number = isinstance(value, numbers.Real) or (isinstance(value, np.ndarray) and value.ndim == 0)
+        if is_number and np.isfinite(number := float(value)):
+            recorded.note(number, made)
+        return made
 
     relax.const = recording
     try:

@@ -62,7 +62,7 @@ class Widener:
                 names[current] = self._kernel(current, restore)
         for current in relaxed:
             self._put(current, restore.tensor, restore.number, names)
-        if restore.met_ambiguous:
+        if restore.met_ambiguous or constants.vanished:
             self.ambiguous.add(name)
 
     def _kernel(self, name: str, restore: "_Restore") -> str:
@@ -114,6 +114,7 @@ class _Restore:
     def __init__(self, constants: Constants) -> None:
         self._candidates = {name: _by_rounded(constants.numbers, dtype) for name, dtype in NARROW.items()}
         self._arrays = constants.arrays
+        self._bound = constants.bound
         self.met_ambiguous = False
 
     def number(self, value: float, dtype: str) -> float:
@@ -131,10 +132,13 @@ class _Restore:
         narrow: NDArray[Any] = tensor.numpy()
         if narrow.ndim == 0:
             return tvm.runtime.tensor(np.array(self.number(float(narrow), name)))
+        wide = narrow.astype(np.float64)
         for exact in self._arrays:
-            if exact.shape == narrow.shape and _rounds_to(exact, narrow):
-                return tvm.runtime.tensor(exact)
-        return tvm.runtime.tensor(narrow.astype(np.float64))
+            if exact.shape == narrow.shape and _rounds_to(exact, narrow) and not np.array_equal(exact, wide):
+                if not any(np.array_equal(bound, wide) for bound in self._bound):
+                    return tvm.runtime.tensor(exact)
+                self.met_ambiguous = True  # a parameter that is as it is, or what the graph creates and TVM rounded
+        return tvm.runtime.tensor(wide)
 
 
 def _rounds_to(exact: NDArray[np.float64], narrow: NDArray[Any]) -> bool:

@@ -98,6 +98,7 @@ def cut(program: Program, edge: Boundary, values: Mapping[str, Value]) -> Export
         range_constraints={},
         module_call_graph=program.exported.module_call_graph,
         example_inputs=None,
+        verifiers=program.exported.verifiers,  # an undecomposed program may hold operators that work in place
     )
 
 

@@ -42,6 +42,12 @@ _CHOOSE = frozenset(
     """.split()
 )
 _MADE_FOR_TINY_NUMBERS = frozenset({"log1p", "expm1"})
+_LOSE_NEAR_ZERO = _MADE_FOR_TINY_NUMBERS | frozenset(
+    """
+    tanh tanh_ sinh asin asinh atan atan2 atanh erf elu elu_ selu celu softplus mish log_sigmoid log_sigmoid_forward logit logaddexp
+    gelu tanhshrink lstm gru rnn_tanh
+    """.split()
+)
 _JUMP_AND_ROUND = frozenset({"floor_divide", "remainder", "fmod", "frac"})
 
 
@@ -93,9 +99,14 @@ def chooses(node: fx.Node) -> bool:
     return any(user.target is operator.getitem and user.args[1] in places and user.users for user in node.users)
 
 
-def is_made_for_tiny_numbers(node: fx.Node) -> bool:
+def loses_near_zero(target: object) -> bool:
+    """True for functions whose textbook formula cancels where they vanish, as tanh's (1 - e) / (1 + e) does near zero."""
+    return _name(target) in _LOSE_NEAR_ZERO
+
+
+def is_made_for_tiny_numbers(target: object) -> bool:
     """True if the operator exists to keep the digits of tiny numbers: torch.log1p's and torch.expm1's documentation says so."""
-    return _name(node.target) in _MADE_FOR_TINY_NUMBERS
+    return _name(target) in _MADE_FOR_TINY_NUMBERS
 
 
 def _from_float_to_whole(node: fx.Node) -> bool:

@@ -23,8 +23,9 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from bisect_tvm.model.accumulate import has_rule, is_average, is_normalisation, one_after_another, rounding_of_sum
 from bisect_tvm.model.capture import Program
 from bisect_tvm.model.cut import Boundary
-from bisect_tvm.model.exact import chooses, is_exact, is_steady, jumps
+from bisect_tvm.model.exact import chooses, is_exact, is_made_for_tiny_numbers, is_steady, jumps, loses_near_zero
 from bisect_tvm.model.reference import Value, float64_default, run_nodes
+from bisect_tvm.numerics.metrics import BESIDE, TOLERATED
 
 POOL = 1_000_003
 """Signs drawn once; a prime, so that rows of a tensor do not line up with it."""
@@ -65,19 +66,21 @@ def run_perturbed(
     own = set() if edge.is_operator else set(program.bindings) - set(program.inputs)
     entering = [node for node in edge.inputs if node.name not in own]
 
+    granting = not edge.is_operator
+
     def run(change: Change, apart: Primitive | None) -> list[torch.Tensor]:
         env: dict[str, Value] = dict(values)
         env.update({node.name: change(values[node.name]) for node in entering})
         with float64_default(), torch.random.fork_rng(devices=[]):
             if apart is None:
-                run_nodes(program, names, env, wide=True, after=_unless_exact(change))
+                run_nodes(program, names, env, wide=True, after=_after(change, granting=granting))
             else:
                 with _Apart(apart):
                     run_nodes(program, names, env, wide=True)
         return [env[node.name] for node in edge.outputs]
 
     for change in _changes_for(edge, unit, seed, deep=deep):
-        yield run(change, _perturbed(change) if deep else None)
+        yield run(change, _perturbed(change, granting=granting) if deep else None)
     if deep and any(is_normalisation(node.target) for node in edge.nodes):
         for backwards in (False, True):
             yield run(lambda value: value, _in_a_row(single=unit > SINGLE, backwards=backwards))
@@ -138,8 +141,32 @@ def _factors(unit: float) -> torch.Tensor:
     return (1 + unit * signs).repeat(2)
 
 
-def _unless_exact(change: Change) -> Callable[[fx.Node, Value], Value]:
-    return lambda node, value: value if is_exact(node.target) else change(value)
+def _after(change: Change, *, granting: bool) -> Callable[[fx.Node, Value], Value]:
+    """Perturb what each operator of a graph gives."""
+
+    def after(node: fx.Node, value: Value) -> Value:
+        if is_exact(node.target):
+            return value
+        return _granted(node.target, value, change(value), change) if granting else change(value)
+
+    return after
+
+
+def _granted(func: object, value: Value, changed: Value, change: Change) -> Value:
+    """Move the result of a function that loses digits near zero by as much as is excused where it stands alone."""
+    if not loses_near_zero(func):
+        return changed
+
+    def one(before: Any, after: Any) -> Any:
+        if not isinstance(before, torch.Tensor) or before.dtype != torch.float64 or not before.numel():
+            return after
+        finite = torch.where(before.isfinite(), before.abs(), 0.0)
+        grant = torch.full_like(before, BESIDE * float(finite.max()))
+        if is_made_for_tiny_numbers(func):
+            grant = torch.minimum(grant, TOLERATED * finite)
+        return after + (change(grant) - grant)
+
+    return pytree.tree_map(one, value, changed)
 
 
 Primitive = Callable[[Any, Sequence[Any], Mapping[str, Any], Any, bool], Any]
@@ -170,13 +197,15 @@ class _Apart(TorchDispatchMode):  # type: ignore[no-untyped-call]  # torch does 
         return self._primitive(func, args, kwargs or {}, func(*args, **(kwargs or {})), self._normalising)
 
 
-def _perturbed(change: Change) -> Primitive:
+def _perturbed(change: Change, *, granting: bool) -> Primitive:
     """Perturb what each primitive gives, and each sum by the rounding of all its additions."""
 
     def primitive(func: Any, args: Sequence[Any], kwargs: Mapping[str, Any], result: Any, normalising: bool) -> Any:
         if is_exact(func):
             return result
         changed = _keep_whole(func, args, result, change(result))
+        if granting:
+            changed = _granted(func, result, changed, change)
         rounding = None if normalising and is_average(func) else rounding_of_sum(func, args, kwargs, result)
         # `change` moves what it is given by one unit, with random signs.
         return changed if rounding is None else changed + (change(rounding) - rounding)

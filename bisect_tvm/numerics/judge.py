@@ -50,6 +50,8 @@ class Judgement:
     excess64: float | None = None
     worst: Element | None = None
     undecided: int = 0
+    conclusive: bool = True
+    """False if float64 could not be judged beyond the model's own precision: that it agrees says little."""
     strictest: float = 0.0
     """Largest excess of either precision, with nothing excused in elements that are tiny beside the largest."""
 

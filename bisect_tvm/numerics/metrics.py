@@ -30,8 +30,8 @@ class Floor:
     """Relative size of one rounding: 2**-52 for float64, 2**-23 for float32."""
     exact: bool = False
     """Nothing is rounded (a copy, a maximum, a comparison): the floor is zero and one bit that differs counts."""
-    tolerance: float = np.inf
-    """So many times at most is the floor of an element raised that is tiny beside the largest of its tensor: 1 for not at all."""
+    tolerance: float = 1.0
+    """So many times at most is the floor of an element raised that is tiny beside the largest of its tensor; 1 is not at all."""
 
 
 @dataclass(frozen=True)

@@ -4,7 +4,7 @@ Pure: it knows components by `id` and `children` only, and answers by three bool
 components at once and independently (each reads the reference's values), so nothing is assumed about how errors add up,
 cancel or saturate: many faults are found in one pass, and a failure need not be monotone in size.
 
-    1. the whole: if it agrees, stop (unless `exhaustive`)
+    1. the whole: if it agrees, and that means something, stop (unless `exhaustive`)
     2. all operators: each that fails is a culprit
     3. the hierarchy, level by level, under whatever fails or could not be judged: for the table, and for components that fail
        although all their parts agree alone
@@ -39,6 +39,10 @@ class Answer(Protocol):
     @property
     def unresolved(self) -> bool:
         """The component could not be judged."""
+
+    @property
+    def conclusive(self) -> bool:
+        """That it agrees means something."""
 
     @property
     def excess(self) -> float:
@@ -86,7 +90,7 @@ def walk(root: N, probe: Probe[N, A], *, strictly: Probe[N, A] | None = None, ex
         exhaustive: look at everything, even if the whole agrees.
     """
     answers: dict[str, A] = dict(probe([root]))
-    if _agrees(answers[root.id]) and not exhaustive:
+    if _agrees(answers[root.id]) and answers[root.id].conclusive and not exhaustive:
         return Found(answers, (), frozenset())
     if root.children:
         answers.update(probe(_leaves(root)))

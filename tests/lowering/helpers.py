@@ -17,9 +17,10 @@ from tests.apply import Apply
 TARGET = parse_target("llvm")
 
 
-def exported(model: Any, *inputs: torch.Tensor) -> ExportedProgram:
+def exported(model: Any, *inputs: torch.Tensor, decompose: bool = True) -> ExportedProgram:
     module = model if isinstance(model, nn.Module) else Apply(model)
-    return torch.export.export(module.eval(), inputs).run_decompositions()
+    program = torch.export.export(module.eval(), inputs)
+    return program.run_decompositions() if decompose else program
 
 
 def imported(model: Any, *inputs: torch.Tensor, convert_map: Any = None) -> Imported:
@@ -36,8 +37,10 @@ def workshop(convert_map: Any = None) -> Workshop:
     return Workshop(Builder(TARGET), convert_map, Stopwatch())
 
 
-def run_wide(model: Any, *inputs: torch.Tensor, created: Sequence[np.ndarray[Any, Any]] = ()) -> list[np.ndarray[Any, Any]]:
+def run_wide(
+    model: Any, *inputs: torch.Tensor, created: Sequence[np.ndarray[Any, Any]] = (), decompose: bool = True
+) -> list[np.ndarray[Any, Any]]:
     """What TVM computes in float64, of inputs in float64. `created` is what the graph makes from nothing, in float64."""
-    runnable = workshop().build_whole(exported(model, *inputs), created)
+    runnable = workshop().build_whole(exported(model, *inputs, decompose=decompose), created)
     assert isinstance(runnable, Runnable), runnable
     return runnable.run_wide([x.double().numpy() if x.is_floating_point() else x.numpy() for x in inputs])

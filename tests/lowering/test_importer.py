@@ -63,6 +63,11 @@ def test_the_telling_line_of_an_error(error: Exception, text: str) -> None:
     assert reason_of(error) == text
 
 
+def test_an_operator_in_a_reason_is_its_name() -> None:
+    with pytest.raises(ImporterError, match=r"TypeError: relax\.acos requires the input tensor to have float dtype"):
+        import_program(exported(torch.acos, torch.arange(4), decompose=False), None)
+
+
 def test_a_long_reason_is_cut() -> None:
     assert len(reason_of(ValueError("x" * 10_000))) < 500
 

@@ -115,6 +115,17 @@ def test_numbers_that_the_importer_rounded_are_exact_again(name: str) -> None:
     np.testing.assert_allclose(actual, expected, rtol=1e-14, atol=1e-15)
 
 
+@pytest.mark.parametrize("beta", [0.7, 3])
+def test_a_number_that_tvm_folded_into_another_is_exact_again(beta: float) -> None:
+    """Undecomposed, softplus divides by beta as a product with 1 / beta."""
+
+    def apply(x: torch.Tensor) -> torch.Tensor:
+        return functional.softplus(x, beta)
+
+    (actual,) = run_wide(apply, X, decompose=False)
+    np.testing.assert_allclose(actual, apply(X.double()).numpy(), rtol=1e-14, atol=1e-15)
+
+
 def test_a_scale_is_exact_to_the_last_bit() -> None:
     assert np.array_equal(run_wide(lambda x: x * 0.1, X)[0], (X.double() * 0.1).numpy())
 
@@ -166,6 +177,13 @@ def run_on(x: list[float], function: Any) -> list[list[float]]:
 def test_a_number_that_vanishes_in_float32_restores_no_zero() -> None:
     """1e-60 rounds to 0, and relu holds another 0."""
     assert run_on([0.5, -1.0], lambda x: (torch.relu(x), x * 1e-60))[0] == [0.5, 0.0]
+
+
+@pytest.mark.parametrize(("dtype", "vanishes"), [(torch.float16, True), (torch.bfloat16, False), (torch.float32, False)])
+def test_a_number_that_vanishes_is_said_to_be_lost(dtype: torch.dtype, vanishes: bool) -> None:
+    runnable = workshop().build_whole(exported(lambda x: x + 1e-8, X.to(dtype)))
+    assert isinstance(runnable, Runnable)
+    assert runnable.ambiguous == vanishes
 
 
 def test_a_number_that_overflows_in_float32_restores_no_infinity() -> None:

@@ -210,3 +210,13 @@ def test_signatures_tell_apart_the_order_of_arguments() -> None:
 def test_copies_of_a_model_have_the_same_signatures() -> None:
     model, x = Model(), torch.randn(2, 4)
     assert signatures(model, x) == signatures(copy.deepcopy(model), x)
+
+
+def test_operators_that_work_in_place_can_be_cut() -> None:
+    x = torch.randn(2, 4)
+    program = captured(nn.Sequential(nn.Linear(4, 4), nn.ReLU(inplace=True)), x, decompose=False)
+    values = run_reference(program).values
+    (relu,) = (c for c in component_tree(program).walk() if c.operator == "aten.relu_.default")
+    made = cut(program, relu, values)
+    given = torch.randn(2, 4)
+    assert_equal(made.exported.graph_module(given.clone()), [given.relu()])

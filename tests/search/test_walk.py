@@ -213,6 +213,11 @@ def test_questions_go_level_by_level_and_operators_first() -> None:
     assert probe.questions == [["0"], ["2", "3", "5", "7", "8"], ["1", "4"], ["6"]]
 
 
+def test_a_root_that_agrees_without_meaning_much_does_not_end_the_search() -> None:
+    found = walk(TREE, PlantedProbe({"0": Answer(conclusive=False), "7": FAILS}))
+    assert found.culprits == ("7",)
+
+
 def test_what_agrees_is_not_taken_apart() -> None:
     probe = PlantedProbe({"0": FAILS, "2": FAILS, "1": FAILS})
     walk(TREE, probe)

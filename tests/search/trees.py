@@ -16,6 +16,7 @@ class Node:
 class Answer:
     diverges: bool = False
     unresolved: bool = False
+    conclusive: bool = True
     excess: float = 0.0
     strictest: float = 0.0
 
