@@ -8,7 +8,7 @@ import numpy as np
 import torch
 from torch import fx
 
-from bisect_tvm.errors import CaptureError
+from bisect_tvm.errors import CaptureError, one_line
 from bisect_tvm.lowering.build import RunError
 from bisect_tvm.lowering.workshop import Arrays, Runnable
 from bisect_tvm.model.capture import Program
@@ -68,14 +68,17 @@ def as_array(tensor: torch.Tensor) -> Array:
     """A tensor as a contiguous numpy array of the same dtype and shape (0-d stays 0-d).
 
     Raises:
-        CaptureError: it is sparse.
+        CaptureError: it has no elements in memory of its own (sparse, or inside a vmap).
     """
-    if tensor.layout is not torch.strided:
-        raise CaptureError(f"A tensor of layout {tensor.layout} cannot be compared.")
-    tensor = tensor.detach().resolve_conj().resolve_neg().contiguous()
-    if tensor.dtype is torch.bfloat16:
-        return tensor.view(torch.int16).numpy().view(ml_dtypes.bfloat16)
-    return tensor.numpy()
+    try:
+        tensor = tensor.detach().resolve_conj().resolve_neg().contiguous()
+        if tensor.dtype is torch.bfloat16:
+            return tensor.view(torch.int16).numpy().view(ml_dtypes.bfloat16)
+        return tensor.numpy()
+    except (RuntimeError, TypeError) as error:
+        raise CaptureError(
+            f"A tensor of layout {tensor.layout} and dtype {tensor.dtype} cannot be compared: {one_line(error)}"
+        ) from error
 
 
 class _Evidence:

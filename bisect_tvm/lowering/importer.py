@@ -37,7 +37,7 @@ class Constants:
     arrays: tuple[NDArray[np.float64], ...] = ()
     """What operators of the graph create from nothing (arange), in float64."""
     bound: tuple[NDArray[np.generic], ...] = ()
-    """Parameters, buffers and constants of the same shapes: a tensor that equals one of them may be it, and then is exact as it is."""
+    """Parameters, buffers and constants of the same shapes: a tensor that equals one of them may be it, and is then exact."""
     vanished: bool = False
     """A number that is not 0 became 0 in the program's own precision (1e-8 in float16), where it cannot be told from another 0."""
 

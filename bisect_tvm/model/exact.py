@@ -34,9 +34,10 @@ _EXACT = frozenset(_COPIES + _SELECTIONS + _JUMPS)
 _DECIDES = frozenset(_JUMPS)
 _STEADY = frozenset(_COPIES + _SELECTIONS)
 _CASTS = frozenset({"_to_copy", "to", "convert_element_type"})
-_CHOOSE = frozenset(
+_FIRST_OF_EQUALS = frozenset({"max", "min", "aminmax", "argmax", "argmin"})
+_ANY_OF_EQUALS = frozenset(
     """
-    sort argsort msort topk kthvalue median nanmedian mode max min aminmax cummax cummin argmax argmin
+    sort argsort msort topk kthvalue median nanmedian mode cummax cummin
     max_pool1d_with_indices max_pool2d_with_indices max_pool3d_with_indices
     adaptive_max_pool1d adaptive_max_pool2d adaptive_max_pool3d
     """.split()
@@ -85,13 +86,16 @@ def jumps_and_rounds(node: fx.Node) -> bool:
 def jumps(node: fx.Node) -> bool:
     """True if a small change going in can be a large one coming out: a comparison, an index, a cast to whole numbers."""
     name = _name(node.target)
-    return jumps_and_rounds(node) or chooses(node) or name in _DECIDES or (name in _CASTS and _from_float_to_whole(node))
+    places = name in _ANY_OF_EQUALS | _FIRST_OF_EQUALS and _places_are_read(node)
+    return places or jumps_and_rounds(node) or name in _DECIDES or (name in _CASTS and _from_float_to_whole(node))
 
 
 def chooses(node: fx.Node) -> bool:
     """True if the operator says where something stands, and something reads it: among equals it may name any."""
-    if _name(node.target) not in _CHOOSE:
-        return False
+    return _name(node.target) in _ANY_OF_EQUALS and _places_are_read(node)
+
+
+def _places_are_read(node: fx.Node) -> bool:
     made = node.meta.get("val")
     if isinstance(made, torch.Tensor):
         return made.dtype is torch.int64

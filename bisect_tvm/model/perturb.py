@@ -23,7 +23,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from bisect_tvm.model.accumulate import has_rule, is_average, is_normalisation, one_after_another, rounding_of_sum
 from bisect_tvm.model.capture import Program
 from bisect_tvm.model.cut import Boundary
-from bisect_tvm.model.exact import chooses, is_exact, is_made_for_tiny_numbers, is_steady, jumps, loses_near_zero
+from bisect_tvm.model.exact import chooses, is_exact, is_made_for_tiny_numbers, is_steady, jumps, loses_near_zero, rounds_nothing
 from bisect_tvm.model.reference import Value, float64_default, run_nodes
 from bisect_tvm.numerics.metrics import BESIDE, TOLERATED
 
@@ -35,8 +35,8 @@ RUNS = 4
 """Perturbed runs for each floor. Four signs drawn per element leave a true 1-ulp sensitivity unseen with probability 1/16 at
 most.
 """
-MANY_RUNS = 16
-"""Runs where something is decided."""
+MANY_RUNS = 24
+"""Runs in depth, which has the last word, and where something is decided: half of all signs cancel in a difference of equals."""
 MOST_RUNS = 64
 """Runs where one of several is chosen: a tie of two is broken the other way by a quarter of all signs."""
 TINIEST = 2.0**-1060
@@ -67,10 +67,11 @@ def run_perturbed(
     entering = [node for node in edge.inputs if node.name not in own]
 
     granting = not edge.is_operator
+    still = _still(program, edge, entering, values)
 
     def run(change: Change, apart: Primitive | None) -> list[torch.Tensor]:
         env: dict[str, Value] = dict(values)
-        env.update({node.name: change(values[node.name]) for node in entering})
+        env.update({node.name: change(values[node.name]) for node in entering if node not in still})
         with float64_default(), torch.random.fork_rng(devices=[]):
             if apart is None:
                 run_nodes(program, names, env, wide=True, after=_after(change, granting=granting))
@@ -86,6 +87,20 @@ def run_perturbed(
             yield run(lambda value: value, _in_a_row(single=unit > SINGLE, backwards=backwards))
 
 
+def _still(program: Program, edge: Boundary, entering: Sequence[fx.Node], values: Mapping[str, Value]) -> set[fx.Node]:
+    """What is not moved: flags, counts and masks that are kept as whole floating-point numbers and were not rounded.
+
+    Those are user inputs, and whatever enters an operator that rounds nothing. Where one of several equal ones is chosen, all move.
+    """
+    exact = all(map(rounds_nothing, edge.nodes)) and not any(map(chooses, edge.nodes))
+    candidates = [node for node in entering if exact or (not edge.is_operator and node.name in program.inputs)]
+    return {node for node in candidates if _is_whole(values[node.name])}
+
+
+def _is_whole(value: Value) -> bool:
+    return isinstance(value, torch.Tensor) and value.is_floating_point() and bool((value.frac() == 0).all())
+
+
 def _changes_for(edge: Boundary, unit: float, seed: int, *, deep: bool) -> Iterator[Change]:
     """Ways to move every number that a run meets by one unit.
 
@@ -94,7 +109,7 @@ def _changes_for(edge: Boundary, unit: float, seed: int, *, deep: bool) -> Itera
     """
     choosing = edge.is_operator and any(map(chooses, edge.nodes))
     thorough = any(map(jumps, edge.nodes)) and (deep or edge.is_operator)
-    for number in range(MOST_RUNS if choosing else MANY_RUNS if thorough else RUNS):
+    for number in range(MOST_RUNS if choosing else MANY_RUNS if thorough or deep else RUNS):
         signed = _by_signs(unit, torch.Generator().manual_seed(seed * MOST_RUNS + number))
         yield _tree(_untied(signed) if choosing else signed)
     for signs in itertools.product((-1, 1), repeat=3) if thorough else ():
@@ -147,26 +162,31 @@ def _after(change: Change, *, granting: bool) -> Callable[[fx.Node, Value], Valu
     def after(node: fx.Node, value: Value) -> Value:
         if is_exact(node.target):
             return value
-        return _granted(node.target, value, change(value), change) if granting else change(value)
+        return _granted(node.target, value, change) if granting else change(value)
 
     return after
 
 
-def _granted(func: object, value: Value, changed: Value, change: Change) -> Value:
-    """Move the result of a function that loses digits near zero by as much as is excused where it stands alone."""
+def _granted(func: object, value: Value, change: Change) -> Value:
+    """Move the result of a function that loses digits near zero by as much more as is excused where it stands alone."""
     if not loses_near_zero(func):
-        return changed
+        return change(value)
 
-    def one(before: Any, after: Any) -> Any:
+    def one(before: Any) -> Any:
         if not isinstance(before, torch.Tensor) or before.dtype != torch.float64 or not before.numel():
-            return after
-        finite = torch.where(before.isfinite(), before.abs(), 0.0)
-        grant = torch.full_like(before, BESIDE * float(finite.max()))
-        if is_made_for_tiny_numbers(func):
-            grant = torch.minimum(grant, TOLERATED * finite)
-        return after + (change(grant) - grant)
+            return before
+        size = torch.where(before.isfinite(), before.abs(), 0.0)
+        grant = torch.full_like(before, BESIDE * float(size.max()))
+        return _moved(before, torch.minimum(grant, TOLERATED * size) if is_made_for_tiny_numbers(func) else grant, change)
 
-    return pytree.tree_map(one, value, changed)
+    return pytree.tree_map(one, value)
+
+
+def _moved(value: torch.Tensor, further: torch.Tensor, change: Change) -> torch.Tensor:
+    """Move a value by a unit of itself and of something else, in the same direction lest one undoes the other."""
+    size = value.abs() + further
+    moved: torch.Tensor = value + (change(size) - size)
+    return torch.where(value.isfinite(), moved, value)
 
 
 Primitive = Callable[[Any, Sequence[Any], Mapping[str, Any], Any, bool], Any]
@@ -203,12 +223,10 @@ def _perturbed(change: Change, *, granting: bool) -> Primitive:
     def primitive(func: Any, args: Sequence[Any], kwargs: Mapping[str, Any], result: Any, normalising: bool) -> Any:
         if is_exact(func):
             return result
-        changed = _keep_whole(func, args, result, change(result))
-        if granting:
-            changed = _granted(func, result, changed, change)
         rounding = None if normalising and is_average(func) else rounding_of_sum(func, args, kwargs, result)
-        # `change` moves what it is given by one unit, with random signs.
-        return changed if rounding is None else changed + (change(rounding) - rounding)
+        if rounding is not None:
+            return _moved(result, rounding, change)
+        return _keep_whole(func, args, result, _granted(func, result, change) if granting else change(result))
 
     return primitive
 

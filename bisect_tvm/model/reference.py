@@ -147,7 +147,7 @@ def _filled(value: torch.Tensor, seed: int) -> torch.Tensor:
     algorithm that loses digits would lose none. Whole numbers and short fractions stay: they are flags, counts and masks.
     """
     wide: torch.Tensor = widen(value)
-    if value.dtype not in WIDENED or not value.numel():
+    if value.dtype not in WIDENED or not value.numel() or value.layout is not torch.strided:
         return wide
     # Half the distance to the next number is at least a quarter of the unit, relatively.
     unit = torch.finfo(value.dtype).eps

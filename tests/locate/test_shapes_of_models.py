@@ -1,5 +1,6 @@
 """Models of every outward form: what they take, what they return."""
 
+import contextlib
 from dataclasses import dataclass
 from typing import Any
 
@@ -8,6 +9,7 @@ import torch
 from torch import nn
 
 from bisect_tvm import Report, Verdict
+from bisect_tvm.errors import CaptureError, InputError
 from bisect_tvm.lowering.approximations import gelu_tanh
 from tests.quick import locate_quickly
 
@@ -168,3 +170,18 @@ def test_a_sparse_tensor_is_unresolved() -> None:
     assert report.culprits == ()
     (sparse,) = report.unresolved
     assert "sparse" in sparse.reason
+
+
+def test_a_sparse_input_and_a_vmap_are_no_tracebacks() -> None:
+    class Add(nn.Module):
+        def forward(self, x: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
+            return x + y
+
+    class Mapped(nn.Module):
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            return torch.vmap(torch.sin)(x)
+
+    for model, inputs in ((Add(), (torch.eye(3).to_sparse(), torch.eye(3).to_sparse())), (Mapped(), torch.randn(3, 4))):
+        with contextlib.suppress(InputError, CaptureError):
+            report = locate_quickly(model.eval(), inputs, decompose=False, exhaustive=True)
+            assert report.culprits == ()

@@ -256,6 +256,19 @@ def test_a_wrong_place_is_found() -> None:
     assert "30 integer or boolean elements differ" in culprit.reason
 
 
+@pytest.mark.parametrize("where", [False, True])
+def test_a_decision_about_whole_numbers_is_decided(where: bool) -> None:
+    """A mask of zeros and ones is no rounded number: whether it equals 1 is no matter of rounding."""
+
+    def never(node: Any, importer: Any) -> Any:
+        return importer.block_builder.emit(relax.op.equal(importer.env[node.args[0]], relax.const(7.0, "float32")))
+
+    mask = (torch.arange(20) % 3 == 0).float()
+    function = (lambda m: torch.where(m == 1.0, m * 3, m - 1e4)) if where else (lambda m: m == 1.0)
+    report = locate_quickly(Apply(function), mask, convert_map={"eq.Scalar": never})
+    assert [(entry.operator, entry.verdict) for entry in report.culprits] == [("aten.eq.Scalar", Verdict.FORMULA)]
+
+
 def test_a_decision_inside_a_module_is_no_fault_of_it() -> None:
     """As in fake quantisation: a quotient that is one rounding off goes to another step, and nobody is to blame."""
 
@@ -290,3 +303,71 @@ def test_a_difference_of_nearly_equal_numbers_is_no_interaction(scale: float, cu
     report = locate_quickly(nn.Tanhshrink().eval(), scale * randn(8, 12, seed=3))
     assert [entry.operator for entry in report.culprits] == culprits
     assert report.verdict in (FAITHFUL if not culprits else (Verdict.UNSTABLE,))
+
+
+def test_tanh_is_excused_beside_log1p_as_it_is_alone() -> None:
+    x, y = torch.logspace(-20, 2, 60), rand(60) + 0.5
+    report = locate_quickly(Apply(lambda x, y: (torch.tanh(x), torch.log1p(y))), (x, y))
+    assert report.verdict in FAITHFUL
+
+
+# ------------------------------------------------------------------------------------------------- what could hide a fault
+
+
+def a_little_larger(node: Any, importer: Any) -> Any:
+    gelu = importer.block_builder.emit(relax.op.nn.gelu(importer.env[node.args[0]]))
+    return importer.block_builder.emit(relax.op.multiply(gelu, relax.const(1 + 2**-20, "float32")))
+
+
+@pytest.mark.parametrize("mask", [-1e4, -1e9, torch.finfo(torch.float32).min])
+def test_a_mask_hides_no_fault_beside_it(mask: float) -> None:
+    """What is filled in is larger than all data, and says nothing about them."""
+    chosen = torch.arange(32).reshape(4, 8) % 3 == 0
+    x = randn(4, 8)
+    report = locate_quickly(
+        Apply(lambda x: functional.gelu(x).masked_fill(chosen, mask)), x, convert_map={"gelu.default": a_little_larger}
+    )
+    assert [entry.operator for entry in report.culprits] == ["aten.gelu.default"]
+
+    def half_an_ulp_of_the_mask(node: Any, importer: Any) -> Any:
+        scores = relax.op.multiply(importer.env[node.args[0]], relax.const(1 + 2**-20, "float32"))
+        return importer.block_builder.emit(relax.op.add(importer.block_builder.emit(scores), importer.env[node.args[1]]))
+
+    filled = torch.zeros(4, 8).masked_fill(chosen, mask)
+    report = locate_quickly(Apply(torch.add), (x, filled), convert_map={"add.Tensor": half_an_ulp_of_the_mask})
+    assert [entry.operator for entry in report.culprits] == ["aten.add.Tensor"]
+
+
+def test_constants_that_cannot_be_told_apart_hide_no_fault() -> None:
+    """0.1, and 0.1 rounded to float32: the model as a whole can be judged in float32 only, its operators one by one in float64."""
+
+    class Both(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.register_buffer("rounded", torch.tensor(0.1))
+
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            return functional.gelu(functional.leaky_relu(x, 0.1) * self.rounded)
+
+    def barely_larger(node: Any, importer: Any) -> Any:
+        gelu = importer.block_builder.emit(relax.op.nn.gelu(importer.env[node.args[0]]))
+        return importer.block_builder.emit(relax.op.multiply(gelu, relax.const(1 + 2**-22, "float32")))
+
+    report = locate_quickly(Both().eval(), randn(4, 8), convert_map={"gelu.default": barely_larger})
+    assert [entry.operator for entry in report.culprits] == ["aten.gelu.default"]
+
+
+def test_a_buffer_that_equals_what_the_model_creates_keeps_its_rounded_numbers() -> None:
+    class Grid(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.register_buffer("grid", torch.linspace(0, 1, 8))
+            self.scale = nn.Parameter(torch.full((8,), 0.1))
+
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            return x * self.grid * self.scale + torch.linspace(0, 1, 8) + torch.full((8,), 0.1)
+
+    report = locate_quickly(Grid().eval(), randn(4, 8))
+    assert report.verdict in FAITHFUL
+    assert report.culprits == ()
+    assert {entry.verdict for entry in report.tree} <= set(FAITHFUL)

@@ -4,7 +4,7 @@ import pytest
 import torch
 from torch import nn
 
-from bisect_tvm.model.exact import is_exact, is_made_for_tiny_numbers, is_steady, jumps_and_rounds, rounds_nothing
+from bisect_tvm.model.exact import is_exact, is_made_for_tiny_numbers, is_steady, jumps_and_rounds, loses_near_zero, rounds_nothing
 from bisect_tvm.model.reference import is_assertion
 from tests.apply import Apply
 from tests.model.helpers import captured
@@ -90,8 +90,9 @@ def test_what_jumps_and_rounds(name: str) -> None:
     assert not all(rounds_nothing(node) for node in nodes)
 
 
-def test_what_is_made_for_tiny_numbers() -> None:
-    assert all(is_made_for_tiny_numbers(node) for function in (torch.log1p, torch.expm1) for node in nodes_of(function))
-    assert not any(
-        is_made_for_tiny_numbers(node) for function in (torch.tanh, torch.log, torch.relu) for node in nodes_of(function)
-    )
+def test_what_loses_digits_near_zero_and_what_is_made_to_keep_them() -> None:
+    aten = torch.ops.aten
+    assert all(is_made_for_tiny_numbers(function) for function in (aten.log1p.default, aten.expm1.default))
+    assert not any(is_made_for_tiny_numbers(function) for function in (aten.tanh.default, aten.log.default, aten.relu.default))
+    assert all(loses_near_zero(function) for function in (aten.log1p.default, aten.tanh.default, aten.elu.default))
+    assert not any(loses_near_zero(function) for function in (aten.add.Tensor, aten.mm.default, aten.exp.default, aten.where.self))

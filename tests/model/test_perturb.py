@@ -166,3 +166,27 @@ def test_every_kind_of_operator_can_be_perturbed(function: Any, deep: bool) -> N
     for run in runs(Apply(function), (x, torch.tensor([0, 1])), deep=deep):
         for tensor in run:
             assert not tensor.is_floating_point() or bool(tensor.isfinite().all())
+
+
+@pytest.mark.parametrize("deep", [False, True])
+def test_infinite_values_stay_and_count_as_nothing(deep: bool) -> None:
+    """A mask of -inf, and what tanh and sums make of it."""
+    x = torch.tensor([[1.0, -torch.inf, 2.0], [0.5, 0.25, -torch.inf]])
+    assert float(spread(Apply(lambda x: torch.tanh(x) + x.softmax(-1)), x, deep=deep).max()) < 1e-14
+    sums = spread(Apply(lambda x: (x * 1.5).sum(-1)), x, deep=deep)
+    assert sums.tolist() == [0.0, 0.0]
+
+
+def test_no_element_of_a_difference_of_equal_terms_is_without_noise() -> None:
+    """Two terms that move by the same step cancel for half of all signs; in depth there are enough of them."""
+    x = torch.rand(2000, generator=torch.Generator().manual_seed(0)) + 0.5
+    made = spread(Apply(lambda x: x.exp() * 0.5 - x.exp() / 2), x, deep=True)
+    assert bool((made > 0).all())
+
+
+def test_what_tanh_is_excused_alone_is_granted_where_it_stands_among_others() -> None:
+    """An eighth of a rounding of the largest: x - tanh(x) shows it."""
+    x = torch.tensor([1e-3, 1.0])
+    alone, among = spread(Apply(torch.tanh), x), spread(nn.Tanhshrink(), x, deep=True)
+    assert float(alone[0]) < 1e-18
+    assert float(among[0]) > 0.9 * UNIT64 * 0.76 / 8

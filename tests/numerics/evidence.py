@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 from hypothesis.extra import numpy as arrays_of
 
 from bisect_tvm.numerics.judge import OutputEvidence
-from bisect_tvm.numerics.metrics import BESIDE, Floor
+from bisect_tvm.numerics.metrics import Floor
 
 UNIT64, UNIT32 = 2.0**-52, 2.0**-23
 Array = np.ndarray[Any, np.dtype[Any]]
@@ -21,9 +21,7 @@ anything = st.floats(allow_nan=True, allow_infinity=True)
 
 def floors(expected: Array, spread: Array | float, unit: float) -> Array:
     """The noise floor of each element, as it is defined."""
-    own = np.asarray(spread) + unit * np.abs(expected)
-    beside = BESIDE * unit * np.abs(expected).max(initial=0.0)
-    return np.maximum(own, beside)
+    return np.asarray(np.asarray(spread) + unit * np.abs(expected))
 
 
 def evidence(

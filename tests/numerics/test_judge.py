@@ -193,12 +193,14 @@ def test_an_error_of_half_of_the_digits_is_no_loss_of_digits() -> None:
 def test_digits_lost_in_elements_that_are_nothing_beside_the_largest_do_not_matter() -> None:
     small = np.array([1.0, 1e-8])
     sample = evidence(small, [0, 1000e-8 * UNIT64], error_native=[0, 1000e-8 * UNIT32])
-    judgement = judge([sample])
+
+    def judged(tolerance: float) -> Judgement:
+        floor, native = replace(sample.floor, tolerance=tolerance), replace(sample.floor_native, tolerance=tolerance)
+        return judge([replace(sample, floor=floor, floor_native=native)])
+
+    judgement, strict = judged(np.inf), judged(1.0)
     assert judgement.verdict in CLEAN
     assert judgement.excess < 32 < judgement.strictest
-    strict = judge(
-        [replace(sample, floor=replace(sample.floor, tolerance=1), floor_native=replace(sample.floor_native, tolerance=1))]
-    )
     assert strict.verdict is Verdict.UNSTABLE
     assert strict.excess == strict.strictest
 
