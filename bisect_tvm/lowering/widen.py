@@ -143,6 +143,8 @@ class _Restore:
 
 def _rounds_to(exact: NDArray[np.float64], narrow: NDArray[Any]) -> bool:
     """True if `narrow` is `exact` computed in its own precision: a step that is added up is off by a few roundings."""
+    if exact.size and np.all(exact == exact.flat[0]):  # nothing was added up
+        return bool(np.all(exact.astype(narrow.dtype) == narrow))
     unit = float(ml_dtypes.finfo(narrow.dtype).eps)  # type: ignore[no-untyped-call]  # of ml_dtypes
     error = np.abs(narrow.astype(np.float64) - exact)
     return bool(np.all(error <= 4 * unit * np.max(np.abs(exact), initial=0.0)))
