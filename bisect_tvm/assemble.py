@@ -69,7 +69,7 @@ def _judgement(id: str, found: Found[Judgement]) -> Judgement:
     judgement = found.answers[id]
     if id not in found.acquitted:
         return judgement
-    reason = f"its operators, each within its own noise floor, add up to it: {judgement.reason}"
+    reason = f"its operators, each within its own noise floor or undecided, add up to it: {judgement.reason}"
     return replace(judgement, verdict=Verdict.ROUNDING, stated=(Verdict.ROUNDING,), reason=reason)
 
 

@@ -68,10 +68,14 @@ def run_perturbed(
 
     granting = not edge.is_operator
     still = _still(program, edge, entering, values)
+    # What differs in float64 may be equal in a shorter format, so that there any may be chosen.
+    equal = unit > SINGLE and edge.is_operator and any(map(chooses, edge.nodes))
 
     def run(change: Change, apart: Primitive | None) -> list[torch.Tensor]:
         env: dict[str, Value] = dict(values)
-        env.update({node.name: change(values[node.name]) for node in entering if node not in still})
+        for node in entering:
+            if node not in still:
+                env[node.name] = change(_rounded(values[node.name], node) if equal else values[node.name])
         with float64_default(), torch.random.fork_rng(devices=[]):
             if apart is None:
                 run_nodes(program, names, env, wide=True, after=_after(change, granting=granting))
@@ -85,6 +89,14 @@ def run_perturbed(
     if deep and any(is_normalisation(node.target) for node in edge.nodes):
         for backwards in (False, True):
             yield run(lambda value: value, _in_a_row(single=unit > SINGLE, backwards=backwards))
+
+
+def _rounded(value: Value, node: fx.Node) -> Value:
+    """A value as the model's own precision has it, in float64."""
+    declared = node.meta.get("val")
+    if not isinstance(value, torch.Tensor) or not value.is_floating_point() or not isinstance(declared, torch.Tensor):
+        return value
+    return value.to(declared.dtype).to(value.dtype)
 
 
 def _still(program: Program, edge: Boundary, entering: Sequence[fx.Node], values: Mapping[str, Value]) -> set[fx.Node]:

@@ -52,6 +52,10 @@ class Answer(Protocol):
     def strictest(self) -> float:
         """The same, with nothing excused."""
 
+    @property
+    def undecided(self) -> int:
+        """Elements that differ and were not judged, because rounding alone decides them."""
+
 
 N = TypeVar("N", bound=Node)
 A = TypeVar("A", bound=Answer)
@@ -71,7 +75,7 @@ class Found(Generic[A]):
     interactions: frozenset[str]
     """Those culprits whose parts all agree alone."""
     acquitted: frozenset[str] = frozenset()
-    """Components above the threshold by no more than what their operators, all below it, add up to."""
+    """Components that fail by no more than what their operators, all below the threshold, add up to or leave undecided."""
 
 
 EXPLAINS = 8.0
@@ -146,7 +150,11 @@ def _look_again(root: N, answers: dict[str, A], strictly: Probe[N, A]) -> frozen
     while waiting := _culprits(root, answers, acquitted)[1] - looked:
         for id in sorted(waiting):
             looked.add(id)
-            inside = [leaf for leaf in _leaves(nodes[id]) if leaf.id in answers and answers[leaf.id].strictest > IMPERFECT]
+            leaves = [leaf for leaf in _leaves(nodes[id]) if leaf.id in answers]
+            if any(answers[leaf.id].undecided for leaf in leaves):
+                acquitted.add(id)  # what comes after a decision that went the other way is another computation
+                continue
+            inside = [leaf for leaf in leaves if answers[leaf.id].strictest > IMPERFECT]
             if unasked := [leaf for leaf in inside if leaf.id not in again]:
                 again.update(strictly(unasked))
             explaining = [leaf.id for leaf in inside if again[leaf.id].excess * EXPLAINS >= answers[id].excess]

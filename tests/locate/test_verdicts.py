@@ -243,6 +243,14 @@ def test_order_among_equals_is_undecided_and_values_are_exact() -> None:
         assert entry.verdict in FAITHFUL, (entry.operator, entry.reason)
 
 
+def test_a_choice_among_equals_is_no_fault_of_what_holds_it() -> None:
+    """As in a router of experts: relu and an underflowing softmax leave many zeros, the latter in float32 only."""
+    x = randn(4, 40)
+    report = locate_quickly(Apply(lambda x: (torch.relu(x).topk(30, -1), (100 * x).softmax(-1).topk(20, -1))), x, exhaustive=True)
+    assert report.culprits == ()
+    assert all(entry.verdict in FAITHFUL for entry in report.tree), str(report)
+
+
 def test_a_wrong_place_is_found() -> None:
     """The place of the smallest for that of the largest, where some numbers are equal and most are not."""
 

@@ -173,6 +173,13 @@ def test_what_is_not_perfect_is_asked_again_under_a_component_that_fails_alone(
     assert found.answers["3"] == (strict if culprits == ("3",) else IMPERFECT)
 
 
+def test_a_component_is_acquitted_where_a_part_of_it_is_undecided() -> None:
+    strictly = PlantedProbe({})
+    found = walk(TREE, PlantedProbe({"0": FAILS, "1": FAILS, "3": Answer(undecided=2)}), strictly=strictly)
+    assert (found.culprits, found.acquitted) == ((), {"0", "1"})
+    assert strictly.asked == []
+
+
 def test_without_a_strict_probe_nothing_is_asked_again() -> None:
     fails = Answer(diverges=True, excess=70.0)
     assert walk(TREE, PlantedProbe({"0": fails, "1": fails, "3": IMPERFECT})).interactions == {"1"}

@@ -19,6 +19,7 @@ class Answer:
     conclusive: bool = True
     excess: float = 0.0
     strictest: float = 0.0
+    undecided: int = 0
 
 
 AGREES, FAILS, UNRESOLVED = Answer(), Answer(diverges=True, excess=1e9), Answer(unresolved=True)
