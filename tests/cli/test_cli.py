@@ -67,7 +67,7 @@ def answer(monkeypatch: pytest.MonkeyPatch) -> Callable[[Any], list[dict[str, An
 
 
 def run(*arguments: str) -> Result:
-    return CliRunner().invoke(cli, arguments)
+    return CliRunner().invoke(cli, arguments, env={"COLUMNS": "100"})
 
 
 @pytest.mark.parametrize(

@@ -108,7 +108,7 @@ def test_undecomposed_operators_are_judged_as_such() -> None:
     report = locate(model, x, decompose=False)
     assert found(report) == [("1", "aten.celu.default")]
     assert {entry.operator for entry in report.tree} >= {"aten.linear.default", "aten.celu.default"}
-    assert report.environment["decompose"] == "False"
+    assert report.environment["decompose"] == "no"
 
 
 @pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16])
