@@ -36,7 +36,7 @@ RUNS = 4
 most.
 """
 MANY_RUNS = 24
-"""Runs in depth, which has the last word, and where something is decided: half of all signs cancel in a difference of equals."""
+"""Runs in depth of what holds several operators, since half of all signs cancel in a difference of equals, and of decisions."""
 MOST_RUNS = 64
 """Runs where one of several is chosen: a tie of two is broken the other way by a quarter of all signs."""
 TINIEST = 2.0**-1060
@@ -121,7 +121,8 @@ def _changes_for(edge: Boundary, unit: float, seed: int, *, deep: bool) -> Itera
     """
     choosing = edge.is_operator and any(map(chooses, edge.nodes))
     thorough = any(map(jumps, edge.nodes)) and (deep or edge.is_operator)
-    for number in range(MOST_RUNS if choosing else MANY_RUNS if thorough or deep else RUNS):
+    few = 2 * RUNS if deep else RUNS
+    for number in range(MOST_RUNS if choosing else MANY_RUNS if thorough or (deep and not edge.is_operator) else few):
         signed = _by_signs(unit, torch.Generator().manual_seed(seed * MOST_RUNS + number))
         yield _tree(_untied(signed) if choosing else signed)
     for signs in itertools.product((-1, 1), repeat=3) if thorough else ():
