@@ -184,7 +184,8 @@ def _loses_digits(wide: _Run, native: _Run | None) -> bool:
     if native is None or max(d.lost for d in wide.differences) >= WRONG_FORMULA or native.unit <= wide.unit:
         return False
     # An approximation that is good to 1e-12 also "shrinks" from float32's own rounding, but has no excess in float32.
-    return native.excess * ALIKE > wide.excess and native.deviation > SHRINKS * wide.deviation
+    # A short format cannot lose more roundings than it has.
+    return native.excess * ALIKE > min(wide.excess, 1 / native.unit) and native.deviation > SHRINKS * wide.deviation
 
 
 def _worst(run: _Run, outputs: Sequence[OutputEvidence]) -> Element | None:

@@ -170,6 +170,13 @@ def test_about_as_many_roundings_in_both_precisions_are_lost_digits(wide: float,
     assert verdict_of(error=wide * UNIT64, error_native=native * UNIT32) is Verdict.UNSTABLE
 
 
+def test_a_short_format_cannot_lose_more_digits_than_it_has() -> None:
+    """All of float16's, where float64 loses a million roundings: the same algorithm."""
+    sample = evidence(ONES, 1e6 * UNIT64, error_native=0.1)
+    half = replace(sample, floor_native=replace(sample.floor_native, unit=2.0**-10))
+    assert judge([half]).verdict is Verdict.UNSTABLE
+
+
 def test_digits_lost_in_one_precision_only() -> None:
     assert verdict_of(error=8 * UNIT64, error_native=200 * UNIT32) is Verdict.FLOAT32_ONLY
     assert verdict_of(error=5000 * UNIT64, error_native=8 * UNIT32) is Verdict.FORMULA
