@@ -151,11 +151,15 @@ def _histogram(rows: list[Row]) -> Iterable[tuple[str, ...]]:
         yield f"{high:g}", *map(str, counts)
 
 
-def _largest(rows: list[Row]) -> Iterable[tuple[str, ...]]:
+def _by_name(rows: list[Row]) -> dict[str, list[Row]]:
     by_name: dict[str, list[Row]] = defaultdict(list)
     for row in rows:
         by_name[row.what].append(row)
-    ranked = sorted(by_name.items(), key=lambda item: -max(row.excess for row in item[1]))
+    return by_name
+
+
+def _largest(rows: list[Row]) -> Iterable[tuple[str, ...]]:
+    ranked = sorted(_by_name(rows).items(), key=lambda item: -max(row.excess for row in item[1]))
     for name, some in ranked[:25]:
         worst = max(some, key=lambda row: row.excess)
         where = f"{worst.kind}, seed {worst.seed}, scale {worst.scale:g}"
@@ -163,10 +167,7 @@ def _largest(rows: list[Row]) -> Iterable[tuple[str, ...]]:
 
 
 def _accused(rows: list[Row]) -> Iterable[tuple[str, ...]]:
-    by_name: dict[str, list[Row]] = defaultdict(list)
-    for row in rows:
-        by_name[row.what].append(row)
-    for name, some in sorted(by_name.items()):
+    for name, some in sorted(_by_name(rows).items()):
         yield (
             f"`{name}`", ", ".join(sorted({row.kind for row in some})), str(len(some)),
             ", ".join(sorted({str(row.verdict) for row in some})), f"{min(row.excess for row in some):.1f}",

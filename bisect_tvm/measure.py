@@ -1,12 +1,10 @@
 """One component measured: what TVM gave beside what PyTorch gives, with the noise floor, in both precisions."""
 
-from collections.abc import Mapping
 from dataclasses import replace
 
 import ml_dtypes
 import numpy as np
 import torch
-from torch import fx
 
 from bisect_tvm.errors import CaptureError, one_line
 from bisect_tvm.lowering.build import RunError
@@ -15,7 +13,7 @@ from bisect_tvm.model.capture import Program
 from bisect_tvm.model.cut import Boundary
 from bisect_tvm.model.exact import is_made_for_tiny_numbers, jumps, jumps_and_rounds, loses_near_zero, rounds_nothing
 from bisect_tvm.model.perturb import run_perturbed
-from bisect_tvm.model.reference import Reference, Value, run_nodes
+from bisect_tvm.model.reference import Reference, declared_dtype, rounded, run_nodes
 from bisect_tvm.numerics.judge import Judgement, OutputEvidence, judge, unresolved
 from bisect_tvm.numerics.metrics import TOLERATED, Array, Floor, settled, spread_of
 from bisect_tvm.stopwatch import Stopwatch
@@ -47,7 +45,7 @@ def measure(
     try:
         with clock("run"):
             wide = runnable.run_wide(wide_inputs)
-            native = runnable.run_native([as_array(_rounded(values, node)) for node in edge.inputs])
+            native = runnable.run_native([as_array(rounded(values[node.name], node)) for node in edge.inputs])
     except RunError as error:
         return unresolved(str(error))
     if not len(wide) == len(native) == len(edge.outputs):
@@ -99,16 +97,13 @@ class _Evidence:
         self._wide, self._native = wide, native
         self._expected = [as_array(self._values[node.name]) for node in edge.outputs]
         self._expected_native = self._run_in_native_precision()
-        units = [UNIT[dtype] for node in (*edge.nodes, *edge.inputs) if (dtype := _declared(node)) in UNIT]
+        units = [UNIT[dtype] for node in (*edge.nodes, *edge.inputs) if (dtype := declared_dtype(node)) in UNIT]
         native_unit = max(units, default=UNIT[torch.float32])
         self._blurred = blurred
+        self.exact = all(map(rounds_nothing, edge.nodes))
+        """Nothing in the component rounds."""
         self._tolerance = 1.0 if strictly else _tolerance(edge)
         self._units = native_unit if blurred else UNIT[torch.float64], native_unit
-
-    @property
-    def exact(self) -> bool:
-        """Nothing in the component rounds."""
-        return all(rounds_nothing(node) for node in self.edge.nodes)
 
     def outputs(self, *, deep: bool) -> list[OutputEvidence]:
         wide_unit, native_unit = self._units
@@ -139,7 +134,7 @@ class _Evidence:
         """PyTorch in the model's own precision, on the reference's boundary values rounded to it."""
         inside = {node.name for node in self.edge.nodes}
         read = {source for node in self.edge.nodes for source in node.all_input_nodes if source.name not in inside}
-        env = {node.name: _rounded(self._values, node) for node in (*read, *self.edge.inputs, *self.edge.outputs)}
+        env = {node.name: rounded(self._values[node.name], node) for node in (*read, *self.edge.inputs, *self.edge.outputs)}
         run_nodes(self._program, (node.name for node in self.edge.nodes), env, wide=False)
         return [as_array(env[node.name]) for node in self.edge.outputs]
 
@@ -172,16 +167,3 @@ def _beyond_rounding(judgement: Judgement) -> bool:
     What cancels inside an operator loses digits of small elements; it does not move the largest ones by half of a double's digits.
     """
     return (judgement.deviation64 or 0.0) > 2.0**-26 and (judgement.excess64 or 0.0) > 2.0**30
-
-
-def _rounded(values: Mapping[str, Value], node: fx.Node) -> Value:
-    """The reference's value in the precision that the model itself has there."""
-    value, dtype = values[node.name], _declared(node)
-    if not isinstance(value, torch.Tensor):
-        return value
-    return value.to(dtype) if dtype is not None and value.dtype != dtype else value
-
-
-def _declared(node: fx.Node) -> torch.dtype | None:
-    declared = node.meta.get("val")
-    return declared.dtype if isinstance(declared, torch.Tensor) else None

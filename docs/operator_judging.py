@@ -13,7 +13,7 @@ from torch.export import ExportedProgram
 from torch.export.graph_signature import ExportGraphSignature, InputKind, InputSpec, OutputKind, OutputSpec, TensorArgument
 from torch.utils import _pytree as pytree  # private, see bisect_tvm/model/containers.py
 
-from bisect_tvm.errors import BisectError
+from bisect_tvm.errors import BisectError, one_line
 from bisect_tvm.lowering.build import Builder, BuildError, RunError, parse_target
 from bisect_tvm.lowering.importer import ImporterError, import_program
 from bisect_tvm.lowering.workshop import Workshop
@@ -63,7 +63,7 @@ def judge_samples(samples: Sequence[Sample]) -> list[Result]:
                 _require_numbers(alone, run_reference(alone))
                 sound.append(i)
             except Exception as error:
-                results[i] = result_of(sample, tried=False, reason=f"PyTorch: {type(error).__name__}: {_first_line(error)}")
+                results[i] = result_of(sample, tried=False, reason=f"PyTorch: {one_line(error)}")
         if sound:
             results.update(zip(sound, _judge_together([samples[i] for i in sound]), strict=True))
     return [results[i] for i in range(len(samples))]
@@ -118,10 +118,6 @@ def _natively(sample: Sample, reason: str) -> Result:
 def result_of(sample: Sample, **found: Any) -> Result:
     """What was found about `sample`; what is not named is False or empty."""
     return Result(sample.key, sample.shown(), sample.origin, **found)
-
-
-def _first_line(error: BaseException) -> str:
-    return next((line.strip() for line in str(error).splitlines() if line.strip()), "")
 
 
 def program_of(samples: Sequence[Sample]) -> Program:

@@ -118,7 +118,7 @@ def samples_of(
         if decompose:
             found += _operators(program.run_decompositions(), inputs, keys, f"{origin}, decomposed", by_hand)
         return found
-    except Exception:
+    except Exception:  # whatever torch.export raises, for whichever call: halving finds it
         if len(calls) == 1:
             return samples_of(calls, keys, origin, decompose=False, by_hand=by_hand) if decompose else []
         halves = calls[: len(calls) // 2], calls[len(calls) // 2 :]
@@ -236,7 +236,7 @@ def _runs(call: Call) -> bool:
     function, tensors = call
     try:
         function(*(tensor.clone() for tensor in tensors))
-    except Exception:
+    except Exception:  # the database has samples that some operators refuse, each in its own way
         return False
     return True
 
@@ -244,7 +244,7 @@ def _runs(call: Call) -> bool:
 def _exports(call: Call) -> bool:
     try:
         _export([call])
-    except Exception:
+    except Exception:  # whatever torch.export raises: such a call cannot reach TVM's importer
         return False
     return True
 

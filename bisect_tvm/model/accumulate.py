@@ -20,6 +20,8 @@ from typing import Any
 import numpy as np
 import torch
 
+from bisect_tvm.model.exact import name_of
+
 _NORMALISATIONS = frozenset(
     {
         "native_layer_norm",
@@ -38,17 +40,17 @@ _AVERAGES = frozenset({"sum", "mean"})
 
 def is_normalisation(func: object) -> bool:
     """True for operators that take the mean away and scale what is left."""
-    return _name(func) in _NORMALISATIONS
+    return name_of(func) in _NORMALISATIONS
 
 
 def is_average(func: object) -> bool:
     """True for plain sums and means over dimensions."""
-    return _name(func) in _AVERAGES
+    return name_of(func) in _AVERAGES
 
 
 def has_rule(func: object) -> bool:
     """True for operators that `rounding_of_sum` knows, which need not be taken apart."""
-    return _name(func) in _RULES
+    return name_of(func) in _RULES
 
 
 def one_after_another(func: object, args: Sequence[Any], result: torch.Tensor, *, single: bool, backwards: bool) -> torch.Tensor:
@@ -61,12 +63,12 @@ def one_after_another(func: object, args: Sequence[Any], result: torch.Tensor, *
     # torch.cumsum would add float32 numbers in double.
     sums = np.cumsum(rows.numpy(), axis=-1, dtype=np.float32 if single else np.float64)[:, -1]
     total: torch.Tensor = torch.from_numpy(sums.astype(np.float64)).reshape(result.shape)
-    return total / rows.shape[-1] if _name(func) == "mean" else total
+    return total / rows.shape[-1] if name_of(func) == "mean" else total
 
 
 def rounding_of_sum(func: object, args: Sequence[Any], kwargs: Mapping[str, Any], result: Any) -> torch.Tensor | None:
     """The expected rounding of each element of `result`, in units of relative rounding; None for what is no sum."""
-    rule = _RULES.get(_name(func))
+    rule = _RULES.get(name_of(func))
     if rule is None or not isinstance(result, torch.Tensor) or result.dtype != torch.float64 or not result.numel():
         return None
     return rule(func, args, kwargs, result)
@@ -82,17 +84,19 @@ def _sum(func: Any, args: Sequence[Any], kwargs: Mapping[str, Any], result: torc
     return _expected(terms, func(args[0].square(), *args[1:], **kwargs), result)
 
 
-def _mean(func: Any, args: Sequence[Any], kwargs: Mapping[str, Any], result: torch.Tensor) -> torch.Tensor:
-    terms = -(-args[0].numel() // result.numel())
+def _averaged(terms: int, func: Any, args: Sequence[Any], kwargs: Mapping[str, Any], result: torch.Tensor) -> torch.Tensor:
     squares, total = func(args[0].square(), *args[1:], **kwargs) * terms, result * terms
     return torch.div(_expected(terms, squares, total), terms)
+
+
+def _mean(func: Any, args: Sequence[Any], kwargs: Mapping[str, Any], result: torch.Tensor) -> torch.Tensor:
+    return _averaged(-(-args[0].numel() // result.numel()), func, args, kwargs, result)
 
 
 def _window(func: Any, args: Sequence[Any], kwargs: Mapping[str, Any], result: torch.Tensor) -> torch.Tensor:
     sizes = args[1] if isinstance(args[1], list | tuple) else [args[1]]
     terms = math.prod(sizes) if len(sizes) > 1 else sizes[0] ** (args[0].dim() - 2)
-    squares, total = func(args[0].square(), *args[1:], **kwargs) * terms, result * terms
-    return torch.div(_expected(terms, squares, total), terms)
+    return _averaged(terms, func, args, kwargs, result)
 
 
 def _product(func: Any, args: Sequence[Any], kwargs: Mapping[str, Any], result: torch.Tensor) -> torch.Tensor:
@@ -103,7 +107,7 @@ def _convolution(func: Any, args: Sequence[Any], kwargs: Mapping[str, Any], resu
     data, weight, _, *rest = args
     transposed = bool(rest[3])
     terms = math.prod(weight.shape[2:]) * (data.shape[1] // rest[5] if transposed else weight.shape[1])
-    # The bias is one more term; without it the sum of the products alone is bounded from below, which is what is wanted.
+    # The bias is in the sum and not among the squares: one term more or less does not matter.
     return _expected(terms, func(data.square(), weight.square(), None, *rest, **kwargs), result)
 
 
@@ -133,8 +137,3 @@ _RULES: dict[str, Callable[[Any, Sequence[Any], Mapping[str, Any], torch.Tensor]
     "var": _variance,
 }
 """What is left when operators are taken apart: everything else that adds is made of these."""
-
-
-def _name(func: object) -> str:
-    parts = str(func).split(".")
-    return parts[1] if len(parts) > 1 else parts[0]

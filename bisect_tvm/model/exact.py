@@ -54,7 +54,7 @@ _JUMP_AND_ROUND = frozenset({"floor_divide", "remainder", "fmod", "frac"})
 
 def is_exact(target: object) -> bool:
     """True if the operator, whatever its arguments, only moves, selects or compares (casts included)."""
-    return _name(target) in _EXACT
+    return name_of(target) in _EXACT
 
 
 def rounds_nothing(node: fx.Node) -> bool:
@@ -62,7 +62,7 @@ def rounds_nothing(node: fx.Node) -> bool:
 
     `index_put` and `scatter` that add, `round` to decimals and casts to a shorter format do round; their arguments tell them apart.
     """
-    name = _name(node.target)
+    name = name_of(node.target)
     if name not in _EXACT or (name in _CASTS and _narrows(node)):
         return False
     if name == "round":
@@ -73,26 +73,27 @@ def rounds_nothing(node: fx.Node) -> bool:
 
 def is_steady(node: fx.Node) -> bool:
     """True if the operator rounds nothing and does not jump either: a small change going in is a small change coming out."""
-    return _name(node.target) in _STEADY and rounds_nothing(node) and not jumps(node)
+    return name_of(node.target) in _STEADY and rounds_nothing(node) and not jumps(node)
 
 
 def jumps_and_rounds(node: fx.Node) -> bool:
     """True if a small change going in can be a large one coming out, at some places, and the rest is subject to rounding."""
+    name = name_of(node.target)
     if "round.decimals" in str(node.target):
         return True
-    return _name(node.target) in _JUMP_AND_ROUND or (_name(node.target) == "div" and node.kwargs.get("rounding_mode") is not None)
+    return name in _JUMP_AND_ROUND or (name == "div" and node.kwargs.get("rounding_mode") is not None)
 
 
 def jumps(node: fx.Node) -> bool:
     """True if a small change going in can be a large one coming out: a comparison, an index, a cast to whole numbers."""
-    name = _name(node.target)
+    name = name_of(node.target)
     places = name in _ANY_OF_EQUALS | _FIRST_OF_EQUALS and _places_are_read(node)
     return places or jumps_and_rounds(node) or name in _DECIDES or (name in _CASTS and _from_float_to_whole(node))
 
 
 def chooses(node: fx.Node) -> bool:
     """True if the operator says where something stands, and something reads it: among equals it may name any."""
-    return _name(node.target) in _ANY_OF_EQUALS and _places_are_read(node)
+    return name_of(node.target) in _ANY_OF_EQUALS and _places_are_read(node)
 
 
 def _places_are_read(node: fx.Node) -> bool:
@@ -105,12 +106,12 @@ def _places_are_read(node: fx.Node) -> bool:
 
 def loses_near_zero(target: object) -> bool:
     """True for functions whose textbook formula cancels where they vanish, as tanh's (1 - e) / (1 + e) does near zero."""
-    return _name(target) in _LOSE_NEAR_ZERO
+    return name_of(target) in _LOSE_NEAR_ZERO
 
 
 def is_made_for_tiny_numbers(target: object) -> bool:
     """True if the operator exists to keep the digits of tiny numbers: torch.log1p's and torch.expm1's documentation says so."""
-    return _name(target) in _MADE_FOR_TINY_NUMBERS
+    return name_of(target) in _MADE_FOR_TINY_NUMBERS
 
 
 def _from_float_to_whole(node: fx.Node) -> bool:
@@ -138,7 +139,7 @@ def _cast(node: fx.Node) -> tuple[torch.dtype | None, torch.dtype | None]:
     )
 
 
-def _name(target: object) -> str:
+def name_of(target: object) -> str:
     """``aten.clamp.default`` -> ``clamp``; ``prims.floor.default`` -> ``floor``."""
     if target is operator.getitem:
         return "getitem"

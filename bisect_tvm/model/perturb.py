@@ -23,8 +23,17 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from bisect_tvm.model.accumulate import has_rule, is_average, is_normalisation, one_after_another, rounding_of_sum
 from bisect_tvm.model.capture import Program
 from bisect_tvm.model.cut import Boundary
-from bisect_tvm.model.exact import chooses, is_exact, is_made_for_tiny_numbers, is_steady, jumps, loses_near_zero, rounds_nothing
-from bisect_tvm.model.reference import Value, float64_default, run_nodes
+from bisect_tvm.model.exact import (
+    chooses,
+    is_exact,
+    is_made_for_tiny_numbers,
+    is_steady,
+    jumps,
+    loses_near_zero,
+    name_of,
+    rounds_nothing,
+)
+from bisect_tvm.model.reference import Value, float64_default, rounded, run_nodes, widen
 from bisect_tvm.numerics.metrics import BESIDE, TOLERATED
 
 POOL = 1_000_003
@@ -75,7 +84,7 @@ def run_perturbed(
         env: dict[str, Value] = dict(values)
         for node in entering:
             if node not in still:
-                env[node.name] = change(_rounded(values[node.name], node) if equal else values[node.name])
+                env[node.name] = change(widen(rounded(values[node.name], node)) if equal else values[node.name])
         with float64_default(), torch.random.fork_rng(devices=[]):
             if apart is None:
                 run_nodes(program, names, env, wide=True, after=_after(change, granting=granting))
@@ -89,14 +98,6 @@ def run_perturbed(
     if deep and any(is_normalisation(node.target) for node in edge.nodes):
         for backwards in (False, True):
             yield run(lambda value: value, _in_a_row(single=unit > SINGLE, backwards=backwards))
-
-
-def _rounded(value: Value, node: fx.Node) -> Value:
-    """A value as the model's own precision has it, in float64."""
-    declared = node.meta.get("val")
-    if not isinstance(value, torch.Tensor) or not value.is_floating_point() or not isinstance(declared, torch.Tensor):
-        return value
-    return value.to(declared.dtype).to(value.dtype)
 
 
 def _still(program: Program, edge: Boundary, entering: Sequence[fx.Node], values: Mapping[str, Value]) -> set[fx.Node]:
@@ -257,7 +258,7 @@ def _in_a_row(*, single: bool, backwards: bool) -> Primitive:
 
 def _keep_whole(func: Any, args: Sequence[Any], result: Any, changed: Any) -> Any:
     """Sums and products of whole numbers are exact: an index that is computed as a float must stay whole."""
-    sums = str(func).split(".")[1:2] in (["add"], ["sub"], ["mul"], ["rsub"])
+    sums = name_of(func) in ("add", "sub", "mul", "rsub")
     if not sums or not isinstance(result, torch.Tensor) or not result.is_floating_point():
         return changed
     exact = result.frac() == 0

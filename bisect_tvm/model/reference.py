@@ -140,6 +140,18 @@ def widen(value: Value) -> Value:
     return pytree.tree_map(lambda v: v.to(torch.float64) if isinstance(v, torch.Tensor) and v.dtype in WIDENED else v, value)
 
 
+def declared_dtype(node: fx.Node) -> torch.dtype | None:
+    """The dtype that a tensor of the graph has in the model itself."""
+    declared = node.meta.get("val")
+    return declared.dtype if isinstance(declared, torch.Tensor) else None
+
+
+def rounded(value: Value, node: fx.Node) -> Value:
+    """The reference's value of a graph node in the precision that the model itself has there."""
+    dtype = declared_dtype(node)
+    return value.to(dtype) if isinstance(value, torch.Tensor) and dtype is not None else value
+
+
 def _filled(value: torch.Tensor, seed: int) -> torch.Tensor:
     """A user input in float64, with random digits behind those that it has; it rounds back to what it was.
 

@@ -100,18 +100,10 @@ def all_of_them() -> dict[str, list[Entry]]:
     """Every function on inputs of its own, side by side in one model, so that three builds do for all."""
     cases = {**LONG, **DELICATE}
 
-    class Side(nn.Module):
-        def __init__(self, function: Any) -> None:
-            super().__init__()
-            self.function = function
-
-        def forward(self, *args: torch.Tensor) -> Any:
-            return self.function(*args)
-
     class All(nn.Module):
         def __init__(self) -> None:
             super().__init__()
-            self.sides = nn.ModuleList(Side(function) for function, _ in cases.values())
+            self.sides = nn.ModuleList(Apply(function) for function, _ in cases.values())
 
         def forward(self, *groups: Any) -> Any:
             return [side(*group) for side, group in zip(self.sides, groups, strict=True)]
