@@ -2,17 +2,18 @@
 
 import platform
 from collections import Counter
-from collections.abc import Mapping
-from dataclasses import replace
+from collections.abc import Mapping, Sequence, Set
+from dataclasses import dataclass, replace
 
 import numpy as np
 import torch
 
 from bisect_tvm import __version__
+from bisect_tvm.measure import Drift
 from bisect_tvm.model.hierarchy import Component
-from bisect_tvm.numerics.judge import Judgement
+from bisect_tvm.numerics.judge import Judgement, unresolved
 from bisect_tvm.numerics.verdict import Verdict
-from bisect_tvm.report.report import Cost, Entry, Report
+from bisect_tvm.report.report import Cost, Effect, Entry, Explanation, Proof, Report
 from bisect_tvm.search.walk import Found
 
 TELLING = (
@@ -26,31 +27,57 @@ TELLING = (
 """Which culprit's verdict leads where there are several kinds."""
 
 
+@dataclass(frozen=True)
+class Findings:
+    """Everything that was found out, by whatever found it."""
+
+    found: Found[Judgement]
+    culprits: tuple[str, ...]
+    """By id: operators, modules and runs."""
+    runs: tuple[Component, ...]
+    """Runs of operators that fail together."""
+    run_judgements: Mapping[str, Judgement]
+    drifts: Mapping[str, tuple[Drift | None, Drift | None]]
+    """By component: the largest deviation that enters it and that leaves it inside the whole model."""
+    proof: Proof | None
+    explanations: tuple[Explanation, ...]
+
+
 def assemble(
     tree: Component,
-    found: Found[Judgement],
+    findings: Findings,
     *,
     environment: Mapping[str, str],
-    builds: int,
-    seconds: Mapping[str, float],
+    cost: Cost,
+    unfinished: str = "",
+    fingerprint: str = "",
+    before: Report | None = None,
 ) -> Report:
-    """Make the report of everything that was measured."""
-    # Components that nobody asked about are not in the report; what they hold stands under the next one that is.
-    nearest: dict[str | None, str | None] = {None: None}
-    for component in tree.walk():
-        nearest[component.id] = component.id if component.id in found.answers else nearest[component.parent]
-    entries = tuple(
-        _entry(component, nearest[component.parent], _judgement(component.id, found), component.id in found.interactions)
-        for component in tree.walk()
-        if component.id in found.answers
-    )
-    culprits = set(found.culprits)
-    verdict = _overall(entries, culprits)
+    """Make the report of everything that was measured.
+
+    Args:
+        tree: all components.
+        findings: what is known of them.
+        environment: versions, target and options.
+        cost: builds and seconds.
+        unfinished: why the search ended early, and what was not looked at.
+        fingerprint: of model, inputs and options.
+        before: the report that this one continues.
+    """
+    answers = dict(findings.found.answers)
+    if tree.id not in answers:
+        answers[tree.id] = unresolved(unfinished or "it was not looked at")
+    entries = [
+        _entry(component, parent, _judgement(component.id, answers, findings.found.acquitted), findings)
+        for component, parent in _placed(tree, findings.runs, {*answers, *(run.id for run in findings.runs)})
+    ]
+    if before is not None:
+        entries = [_with_drift(entry, {old.id: old for old in before.tree}) for entry in entries]
     report = Report(
-        verdict=verdict,
+        verdict=_overall(tuple(entries), set(findings.culprits)),
         summary="",
-        tree=entries,
-        culprit_ids=found.culprits,
+        tree=tuple(entries),
+        culprit_ids=findings.culprits,
         environment={
             "bisect_tvm": __version__,
             "torch": torch.__version__,
@@ -59,23 +86,44 @@ def assemble(
             "python": platform.python_version(),
             "platform": platform.platform(),
         },
-        cost=Cost(builds, dict(seconds)),
+        cost=cost,
+        proof=findings.proof,
+        explanations=findings.explanations,
+        unfinished=unfinished,
+        fingerprint=fingerprint,
     )
     return replace(report, summary=summarize(report))
 
 
-def _judgement(id: str, found: Found[Judgement]) -> Judgement:
+def _placed(tree: Component, runs: Sequence[Component], measured: Set[str]) -> list[tuple[Component, str | None]]:
+    """The measured components, parents first, each with the smallest one that holds it; runs before what stands beside them."""
+    inside: dict[str | None, list[Component]] = {}
+    for run in runs:
+        inside.setdefault(run.parent, []).append(run)
+    nearest: dict[str | None, str | None] = {None: None}
+    placed: list[tuple[Component, str | None]] = []
+    for component in tree.walk():
+        nearest[component.id] = component.id if component.id in measured else nearest[component.parent]
+        if component.id in measured:
+            placed.append((component, nearest[component.parent]))
+        placed += [(run, nearest[component.id]) for run in inside.get(component.id, ())]
+    return placed
+
+
+def _judgement(id: str, answers: Mapping[str, Judgement], acquitted: Set[str]) -> Judgement | None:
     """The probe's judgement, unless the search acquitted the component."""
-    judgement = found.answers[id]
-    if id not in found.acquitted:
+    judgement = answers.get(id)
+    if judgement is None or id not in acquitted:
         return judgement
     reason = f"its operators, each within its own noise floor or undecided, add up to it: {judgement.reason}"
     return replace(judgement, verdict=Verdict.ROUNDING, stated=(Verdict.ROUNDING,), reason=reason)
 
 
-def _entry(component: Component, parent: str | None, judgement: Judgement, interaction: bool) -> Entry:
+def _entry(component: Component, parent: str | None, judgement: Judgement | None, findings: Findings) -> Entry:
+    judgement = judgement or findings.run_judgements[component.id]
+    interaction = (component.id in findings.found.interactions and component.id in findings.culprits) or component.kind == "run"
     verdict = Verdict.INTERACTION if interaction else judgement.verdict
-    reason = f"its parts agree alone, together they do not: {judgement.reason}" if interaction else judgement.reason
+    before, after = findings.drifts.get(component.id, (None, None))
     return Entry(
         id=component.id,
         parent=parent,
@@ -86,7 +134,7 @@ def _entry(component: Component, parent: str | None, judgement: Judgement, inter
         module_class=component.module_class,
         source=component.source,
         verdict=verdict,
-        reason=reason,
+        reason=f"its parts agree alone, together they do not: {judgement.reason}" if interaction else judgement.reason,
         deviation32=judgement.deviation32,
         deviation64=judgement.deviation64,
         excess32=judgement.excess32,
@@ -95,7 +143,55 @@ def _entry(component: Component, parent: str | None, judgement: Judgement, inter
         operators=sum(not part.children for part in component.walk()),
         stated=(verdict, *judgement.stated) if interaction else judgement.stated,
         undecided=judgement.undecided,
+        cumulative32=after.deviation32 if after else None,
+        cumulative64=after.deviation64 if after else None,
+        effect=effect_of(judgement.diverges, before, after),
+        parts=tuple(part.id for part in component.children) if component.kind == "run" else (),
+        sample=judgement.sample,
+        samples=judgement.samples,
+        conclusive=judgement.conclusive,
+        doubtful=judgement.doubtful,
+        strictest=judgement.strictest,
     )
+
+
+def judgement_of(entry: Entry) -> Judgement:
+    """What an entry of a saved report says, as it was found."""
+    stated = entry.stated[1:] if entry.verdict is Verdict.INTERACTION else entry.stated
+    return Judgement(
+        verdict=stated[0], stated=stated, reason=entry.reason, deviation32=entry.deviation32, deviation64=entry.deviation64,
+        excess32=entry.excess32, excess64=entry.excess64, worst=entry.worst, undecided=entry.undecided, sample=entry.sample,
+        samples=entry.samples, conclusive=entry.conclusive, doubtful=entry.doubtful, strictest=entry.strictest,
+    )  # fmt: skip
+
+
+def _with_drift(entry: Entry, old: Mapping[str, Entry]) -> Entry:
+    """Cumulative deviations of the report before, where this time none were measured."""
+    known = old.get(entry.id)
+    if known is None or entry.cumulative64 is not None or entry.cumulative32 is not None:
+        return entry
+    return replace(entry, cumulative32=known.cumulative32, cumulative64=known.cumulative64, effect=known.effect)
+
+
+AS_MUCH = 2.0
+"""A deviation that leaves a component so many times larger than it came in is amplified, so many times smaller attenuated."""
+
+
+def effect_of(diverges: bool, before: Drift | None, after: Drift | None) -> Effect | None:
+    """What a component does to the deviation, from its own verdict and from what enters and leaves it inside the whole model."""
+    if diverges:
+        return "introduces"
+    if after is None or not (after.diverges or (before and before.diverges)):
+        return None
+    entering = _size(before) if before and before.diverges else 0.0
+    leaving = _size(after) if after.diverges else 0.0
+    if leaving > AS_MUCH * entering:
+        return "amplifies"
+    return "attenuates" if leaving * AS_MUCH < entering else "inherits"
+
+
+def _size(drift: Drift) -> float:
+    return drift.deviation64 if drift.deviation64 is not None else drift.deviation32 or 0.0
 
 
 def _overall(entries: tuple[Entry, ...], culprits: set[str]) -> Verdict:

@@ -25,6 +25,10 @@ class UnsupportedVersionError(BisectError):
     """An interface of torch or TVM that this project relies on is not there."""
 
 
+class StoppedError(BisectError):
+    """The budget is spent; `locate` reports what it knows by then, so that this does not reach the user."""
+
+
 def one_line(error: BaseException) -> str:
     """What an error of somebody else's code says, as a part of one of our own sentences.
 

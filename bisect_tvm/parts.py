@@ -1,63 +1,76 @@
-"""All parts of a program, cut, imported and built side by side.
+"""Components of a program, cut out, imported and built side by side.
 
-The search asks about parts as it goes, but they are built once: building costs little for parts that are not run, since equal parts
-share a function and equal kernels are compiled once.
+Building costs little for parts that are not run, since equal parts share a function and equal kernels are compiled once.
 """
 
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 
+from bisect_tvm.lowering.importer import Imported
 from bisect_tvm.lowering.workshop import Runnable, Workshop
+from bisect_tvm.measure import Part
 from bisect_tvm.model.capture import Program
-from bisect_tvm.model.cut import Boundary, boundary, created, cut, signature_of
-from bisect_tvm.model.hierarchy import Component
-from bisect_tvm.model.reference import Reference
+from bisect_tvm.model.cut import Boundary, created, cut, signature_of
+from bisect_tvm.model.reference import Value
 from bisect_tvm.stopwatch import Stopwatch
 
 
-@dataclass(frozen=True)
-class Part:
-    """A component, ready to be measured."""
+@dataclass
+class Cutter:
+    """Cuts components out of one program and builds them. What was built once is not built again.
 
-    edge: Boundary
-    runnable: Runnable | str
-    """What can be run, or the reason why there is nothing."""
+    Args:
+        program: the captured program.
+        values: the reference's, for shapes, and for numbers that enter.
+        workshop: builds.
+        clock: takes the time.
+    """
 
+    program: Program
+    values: Mapping[str, Value]
+    workshop: Workshop
+    clock: Stopwatch
+    _built: dict[str, Runnable] = field(default_factory=dict)
+    _refused: dict[str, str] = field(default_factory=dict)
+    """By graph node, what the reason is called that its operator alone could not be built."""
 
-def build_parts(
-    program: Program,
-    tree: Component,
-    reference: Reference,
-    workshop: Workshop,
-    clock: Stopwatch,
-    progress: Callable[[str], None],
-) -> dict[str, Part]:
-    """Build every operator and every submodule call of `tree`; returned by component id."""
-    components, values = tree.walk()[1:], reference.values
-    with clock("cut"):
-        edges = {c.id: boundary(program, c, values) for c in components}
-        keys = {id: f"f{signature_of(edge, values, workshop.convert_map or ())[:16]}" for id, edge in edges.items()}
-    imported = {}
-    for component in sorted(components, key=lambda c: len(c.nodes)):  # operators before what holds them
-        key, edge = keys[component.id], edges[component.id]
-        if key in imported or key in workshop.failures or _refused_part(component, keys, workshop.failures):
-            continue
-        with clock("cut"):
-            exported = cut(program, edge, values)
-        if (made := workshop.import_one(key, exported, created(edge, values))) is not None:
-            imported[key] = made
-    progress(f"building {len(imported)} distinct parts of {len(components)} in one module")
-    built = workshop.build_parts(imported)
-    return {c.id: Part(edges[c.id], built.get(keys[c.id]) or _reason(c, keys, workshop.failures)) for c in components}
+    def build(self, edges: Mapping[str, Boundary], *, apart: bool = False) -> dict[str, Part]:
+        """Build all components that can be; returned under the same names.
 
+        Args:
+            edges: what enters and leaves each component, by any name.
+            apart: build the two precisions at the same time, in a build each.
+        """
+        with self.clock("cut"):
+            keys = {id: self.key(edge) for id, edge in edges.items()}
+        imported: dict[str, Imported] = {}
+        for id, edge in sorted(edges.items(), key=lambda item: len(item[1].nodes)):  # operators before what holds them
+            key = keys[id]
+            if key not in imported and key not in self._built and not self._reason(id, edge, key):
+                if (made := self._import(key, edge)) is not None:
+                    imported[key] = made
+                self._note_refused(id, edge, key)
+        self._built |= self.workshop.build_parts(imported, apart=apart)
+        for id, edge in edges.items():
+            self._note_refused(id, edge, keys[id])
+        return {id: Part(edge, self._built.get(keys[id]) or self._reason(id, edge, keys[id])) for id, edge in edges.items()}
 
-def _refused_part(component: Component, keys: Mapping[str, str], failures: Mapping[str, str]) -> Component | None:
-    """The first operator inside that could not be built."""
-    return next((p for p in component.walk()[1:] if not p.children and keys[p.id] in failures), None)
+    def key(self, edge: Boundary) -> str:
+        """The name of the function that a component becomes: the same for components that give the same cut."""
+        return f"f{signature_of(edge, self.values, self.workshop.convert_map or ())[:16]}"
 
+    def _import(self, key: str, edge: Boundary) -> Imported | None:
+        with self.clock("cut"):
+            exported = cut(self.program, edge, self.values)
+        return self.workshop.import_one(key, exported, created(edge, self.values))
 
-def _reason(component: Component, keys: Mapping[str, str], failures: Mapping[str, str]) -> str:
-    part = _refused_part(component, keys, failures)
-    if part is None:
-        return failures[keys[component.id]]
-    return f"it holds {part.operator} ({part.id}), which could not be built: {failures[keys[part.id]]}"
+    def _note_refused(self, id: str, edge: Boundary, key: str) -> None:
+        if edge.is_operator and key in self.workshop.failures:
+            node = edge.nodes[0]
+            self._refused.setdefault(node.name, f"{node.target} ({id}), which could not be built: {self.workshop.failures[key]}")
+
+    def _reason(self, id: str, edge: Boundary, key: str) -> str:
+        """Why there is nothing to run; an operator inside that could not be built says most."""
+        inside = () if edge.is_operator else (self._refused[node.name] for node in edge.nodes if node.name in self._refused)
+        refused = next(iter(inside), None)
+        return f"it holds {refused}" if refused else self.workshop.failures.get(key, "")

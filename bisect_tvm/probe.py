@@ -1,81 +1,191 @@
-"""The probe: answers the search's question about many components at once.
+"""The probe: answers the search's questions about many components at once.
 
     components -> cut -> import -> widen -> build -> run -> compare -> judge
 
 Here the rooms meet: what PyTorch says (model), what TVM makes of it (lowering) and how they differ (numerics).
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 
-from bisect_tvm.errors import CaptureError
-from bisect_tvm.lowering.workshop import Workshop
-from bisect_tvm.measure import measure
+from bisect_tvm.errors import StoppedError
+from bisect_tvm.lowering.build import Executable
+from bisect_tvm.measure import Drift, Part, Ruler
 from bisect_tvm.model.capture import Program
-from bisect_tvm.model.cut import created, whole
-from bisect_tvm.model.hierarchy import Component
-from bisect_tvm.model.reference import Reference
-from bisect_tvm.numerics.judge import Judgement, unresolved
-from bisect_tvm.parts import Part, build_parts
-from bisect_tvm.stopwatch import Stopwatch
+from bisect_tvm.model.cut import Boundary, boundary, swapped, tapped, whole
+from bisect_tvm.model.hierarchy import Component, joined
+from bisect_tvm.numerics.judge import Judgement, worst_of
+from bisect_tvm.numerics.verdict import Verdict
+from bisect_tvm.parts import Cutter
+from bisect_tvm.whole import Whole
 
 VISIBLE = "the digits are lost in elements that are tiny beside the largest, which the component around it makes visible"
+NOTHING_LEFT = Judgement(
+    Verdict.FAITHFUL, (Verdict.FAITHFUL,), "the culprits give all that the model returns: nothing else is left to deviate"
+)
+TAPS = "(taps)"
+"""Name of the whole model with values tapped inside, where that has to be built apart."""
 
 
 class Probe:
-    """Judges components of one program against its reference."""
+    """Judges components of one program against its reference.
+
+    Args:
+        program: the captured program.
+        tree: its components.
+        cutter: builds them.
+        rulers: measure them, on each sample.
+        native: gives the user's own build of the whole, or the reason why there is none.
+        check: called before each measurement; raises when the time is up.
+        progress: called with a line as each step begins.
+    """
 
     def __init__(
         self,
         program: Program,
         tree: Component,
-        reference: Reference,
-        workshop: Workshop,
-        clock: Stopwatch,
+        cutter: Cutter,
+        rulers: Sequence[Ruler],
+        native: Callable[[], Executable | str],
+        check: Callable[[], None],
         progress: Callable[[str], None],
     ) -> None:
-        self._program = program
-        self._tree = tree
-        self._reference = reference
-        self._workshop = workshop
-        self._clock = clock
-        self._progress = progress
-        self._parts: dict[str, Part] | None = None
+        self._program, self._tree, self._cutter, self._rulers = program, tree, cutter, rulers
+        self._native, self._check, self._progress = native, check, progress
+        self._values = rulers[0].reference.values
+        self._parts: dict[str, Part] = {}
+        self._by_nodes: dict[tuple[str, ...], Judgement] = {}
+        self._whole: Whole | None = None
+        self._taps: Part | None = None
         self._asked = 0
+        self.further_builds = 0
+        """Builds that proved what was found."""
+        self.answers: dict[str, Judgement] = {}
+        """All that was found out so far, whatever becomes of the search."""
 
-    def __call__(self, components: Sequence[Component]) -> dict[str, Judgement]:
+    def __call__(self, components: Sequence[Component]) -> Mapping[str, Judgement]:
         """Judge all `components`. The first question about parts builds every part of the program, once."""
-        answers = {}
         before, self._asked = self._asked, self._asked + len(components)  # one count for all questions
         for number, component in enumerate(components, before + 1):
-            part = self._part(component)
-            self._progress(f"comparing {_name(component)} ({number} of {self._asked})")
-            answers[component.id] = self._judge(part)
-        return answers
+            if component.id not in self.answers:
+                self.answers[component.id] = self._answer(component, f"({number} of {self._asked})")
+        return {component.id: self.answers[component.id] for component in components}
 
-    def strictly(self, components: Sequence[Component]) -> dict[str, Judgement]:
+    def closely(self, components: Sequence[Component]) -> Mapping[str, Judgement]:
+        """Judge again by the noise inside operators, which a first look at what holds several leaves out."""
+        return {component.id: self._again(component, closely=True) for component in components}
+
+    def strictly(self, components: Sequence[Component]) -> Mapping[str, Judgement]:
         """Judge again, without excusing lost digits of elements that are tiny beside the largest."""
-        again = {component.id: self._judge(self._part(component), strictly=True) for component in components}
+        again = {component.id: self._again(component, strictly=True) for component in components}
         return {id: replace(judgement, reason=f"{judgement.reason}; {VISIBLE}") for id, judgement in again.items()}
 
-    def _part(self, component: Component) -> Part:
-        """The component, built if it can be."""
-        if component is self._tree:
-            self._progress("building the model as you do, and in float64")
-            edge = whole(self._program, component)
-            return Part(edge, self._workshop.build_whole(self._program.exported, created(edge, self._reference.values)))
-        if self._parts is None:
-            self._progress("cutting the model into its parts")
-            self._parts = build_parts(self._program, self._tree, self._reference, self._workshop, self._clock, self._progress)
-        return self._parts[component.id]
+    def runs(self, runs: Sequence[tuple[str, ...]]) -> Mapping[tuple[str, ...], Judgement]:
+        """Judge runs of operators, given by their ids, compiled together: all of them in one build."""
+        components = {run: joined(self._tree, run) for run in runs}
+        unknown = [component for component in components.values() if component.id not in self.answers]
+        if unknown:
+            self._progress(f"building {len(unknown)} runs of operators in one module")
+            built = self._cutter.build({c.id: self.edge_of(c) for c in unknown})
+        for number, component in enumerate(unknown, 1):
+            self._progress(f"comparing runs of operators ({number} of {len(unknown)})")
+            self.answers[component.id] = self._measure(built[component.id])
+        return {run: self.answers[component.id] for run, component in components.items()}
 
-    def _judge(self, part: Part, *, strictly: bool = False) -> Judgement:
-        if isinstance(part.runnable, str):
-            return unresolved(part.runnable)
+    def swap(self, replacing: Mapping[str, Sequence[Component]]) -> Mapping[str, Judgement]:
+        """Judge the whole model with the reference's values in place of what some components give: each question by its name."""
+        self._progress("building the model with the culprits replaced by the reference")
+        edge = whole(self._program, self._tree, self._values)
+        edges = {
+            name: swapped(self._program, edge, [node for part in parts for node in part.nodes], self._values)
+            for name, parts in replacing.items()
+        }
+        before = self._cutter.workshop.builder.builds
         try:
-            return measure(self._program, self._reference, part.edge, part.runnable, self._clock, strictly=strictly)
-        except CaptureError as error:  # PyTorch refuses an operator
-            return unresolved(str(error))
+            built = self._cutter.build({name: edge for name, edge in edges.items() if edge.outputs}, apart=True)
+        finally:
+            self.further_builds += self._cutter.workshop.builder.builds - before
+        found = {}
+        for name in replacing:
+            self._progress(f"running the model with the culprits replaced ({name})")
+            found[name] = self._measure(built[name], closely=True) if name in built else NOTHING_LEFT
+        return found
+
+    def tap(self) -> None:
+        """Measure values inside the whole model, if it deviates and that has not been done."""
+        if self._whole is not None and self._taps is not None and not self._whole.drifts and self.answers[self._tree.id].diverges:
+            self._progress("running the model with its modules' outputs tapped")
+            self._check()
+            self._whole.tap(self._taps)
+
+    @property
+    def drifts(self) -> Mapping[str, Drift]:
+        """How far values inside the whole model are off, by graph node; empty unless `tap` could measure it."""
+        return self._whole.drifts if self._whole is not None else {}
+
+    def edge_of(self, component: Component) -> Boundary:
+        """What enters and leaves a component."""
+        return boundary(self._program, component, self._values)
+
+    def _answer(self, component: Component, count: str) -> Judgement:
+        if component is self._tree:
+            return self._judge_whole()
+        if component.id not in self._parts:
+            self._build(self._tree.walk())
+        self._progress(f"comparing {_name(component)} {count}")
+        if component.nodes not in self._by_nodes:  # a module that holds one operator is that operator
+            self._by_nodes[component.nodes] = self._measure(self._parts[component.id])
+        return self._by_nodes[component.nodes]
+
+    def _again(self, component: Component, *, strictly: bool = False, closely: bool = False) -> Judgement:
+        self._progress(f"looking again at {_name(component)}")
+        if component is self._tree:
+            return self._judge_whole(closely=closely)
+        if component.id not in self._parts:  # it was judged by the run that this one resumes
+            self._build(self._tree.walk())
+        return self._measure(self._parts[component.id], strictly=strictly, closely=closely)
+
+    def _measure(self, part: Part, *, strictly: bool = False, closely: bool = False) -> Judgement:
+        judgements = []
+        for ruler in self._rulers:
+            self._check()
+            judgements.append(ruler.measure(part, strictly=strictly, closely=closely))
+        return worst_of(judgements)
+
+    def _judge_whole(self, *, closely: bool = False) -> Judgement:
+        root = self._tree
+        if self._whole is None:
+            self._progress("building the model as you do")
+            self._whole = Whole(whole(self._program, root, self._values), self._native(), self._rulers)
+            if not self._whole.run():
+                try:
+                    self._build(root.walk() if self._whole.clearly_deviates() else [root])
+                except StoppedError:
+                    self.answers[root.id] = self._whole.judge_native()
+                    raise
+        self._check()
+        part = self._parts.get(root.id, Part(self._whole.edge, ""))
+        return self._whole.judge(part, closely=closely, taps=part is self._taps)
+
+    def _build(self, components: Sequence[Component]) -> None:
+        """Build what has not been built; with the parts, also the whole model with values tapped inside."""
+        self._progress("cutting the model into its parts" if len(components) > 1 else "building the model in float64")
+        edges = {c.id: self.edge_of(c) for c in components if c is not self._tree}
+        edges = {id: edge for id, edge in edges.items() if id not in self._parts}
+        if self._whole is not None and not isinstance(self._whole.native, str):
+            # In TVM's default pipeline, which fuses nothing, a tap changes nothing; elsewhere the whole must stay whole.
+            same = self._cutter.workshop.builder.pipeline.is_default
+            if self._tree.id not in self._parts or (edges and same):
+                edges[self._tree.id] = self._tapped(self._tree.walk()[1:]) if edges and same else self._whole.edge
+            if edges.keys() - {self._tree.id} and not same:
+                edges[TAPS] = self._tapped([c for c in self._tree.walk()[1:] if c.children])
+        self._parts |= self._cutter.build(edges, apart=len(components) > 1 and not self._parts)
+        self._taps = self._parts.get(TAPS) or next((p for p in self._parts.values() if p.edge.judged is not None), None)
+
+    def _tapped(self, components: Sequence[Component]) -> Boundary:
+        assert self._whole is not None
+        edges = (self.edge_of(component) for component in components)
+        return tapped(self._whole.edge, (node for edge in edges for node in edge.outputs))
 
 
 def _name(component: Component) -> str:

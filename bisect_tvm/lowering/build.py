@@ -1,7 +1,9 @@
 """Steps 4d and 4e: from Relax functions to numbers."""
 
+import contextlib
 import json
-from collections.abc import Sequence
+import threading
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
@@ -12,9 +14,14 @@ from tvm import IRModule, relax
 
 from bisect_tvm.errors import InputError
 from bisect_tvm.lowering.importer import reason_of
+from bisect_tvm.lowering.pipeline import Pipeline
 
 Functions = dict[Any, Any]
 """Relax functions and TIR kernels by global variable."""
+
+
+ALIGNMENT = 64
+"""Bytes to which TVM's kernels expect tensors to be aligned."""
 
 
 class BuildError(Exception):
@@ -49,41 +56,51 @@ def device_of(target: tvm.target.Target) -> tvm.runtime.Device:
     return tvm.cpu() if on_host else tvm.device(target.kind.name)
 
 
-def legalize(functions: Functions, target: tvm.target.Target) -> Functions:
-    """Lower Relax operators to TIR kernels, as the first passes of TVM's default pipeline do.
-
-    Raises:
-        BuildError: an operator has no lowering for its types.
-    """
-    passes = tvm.transform.Sequential(
-        [relax.backend.DispatchSampling(), relax.backend.DispatchSortScan(), relax.transform.LegalizeOps()]
-    )
-    try:
-        with target:
-            module = passes(IRModule(functions))
-    except Exception as error:
-        raise BuildError(f"TVM cannot lower it: {reason_of(error)}") from error
-    return dict(module.functions_items())
-
-
 class Builder:
-    """Compiles for one target and counts how often it did."""
+    """Compiles for one target, and counts how often it did.
 
-    def __init__(self, target: tvm.target.Target) -> None:
+    Args:
+        target: what to compile for.
+        pipeline: the user's passes.
+        allow: called before each build; raises when there may be no more.
+    """
+
+    def __init__(
+        self, target: tvm.target.Target, pipeline: Pipeline | None = None, allow: Callable[[], None] = lambda: None
+    ) -> None:
         self.target = target
+        self.pipeline = pipeline or Pipeline()
         self.builds = 0
+        self._allow = allow
+        self._count = threading.Lock()
 
-    def build(self, functions: Functions) -> "Executable":
-        """Compile all functions in one build, with TVM's default pipeline.
+    def lower(self, functions: Functions) -> Functions:
+        """Run the user's passes as far as the IR can still be re-typed, and lower all Relax operators to TIR kernels.
 
         Raises:
-            BuildError: with TVM's reason.
+            BuildError: a pass fails, or an operator has no lowering for its types.
         """
-        self.builds += 1
         try:
-            compiled = tvm.compile(IRModule(functions), target=self.target)
+            module = self.pipeline.relax_part(IRModule(functions), self.target)
+        except Exception as error:
+            raise BuildError(f"TVM cannot lower it: {reason_of(error)}") from error
+        return dict(module.functions_items())
+
+    def build_as_given(self, functions: Functions) -> "Executable":
+        """Compile what the importer made as the user does. Raises `BuildError`."""
+        return self._build(lambda: self.pipeline.compile(IRModule(functions), self.target))
+
+    def build(self, lowered: Functions) -> "Executable":
+        """Compile what `lower` made, all functions in one build. Raises `BuildError`."""
+        return self._build(lambda: tvm.compile(IRModule(lowered), target=self.target))
+
+    def _build(self, compile: Callable[[], Any]) -> "Executable":
+        with self._count:
+            self._allow()
+            self.builds += 1
+        try:
             device = device_of(self.target)
-            machine = relax.VirtualMachine(compiled, device)
+            machine = relax.VirtualMachine(compile(), device)
         except Exception as error:
             raise BuildError(f"TVM cannot compile it: {reason_of(error)}") from error
         return Executable(machine, device)
@@ -129,10 +146,18 @@ class Executable:
             RunError: with TVM's reason.
         """
         try:
-            result = self._machine[function](*[tvm.runtime.tensor(array, self._device) for array in inputs])
+            result = self._machine[function](*[self._tensor(array) for array in inputs])
             return list(_arrays(result))
         except Exception as error:
             raise RunError(f"TVM cannot run it: {reason_of(error)}") from error
+
+    def _tensor(self, array: NDArray[np.generic]) -> tvm.runtime.Tensor:
+        """The array on the device; without a copy where the memory is on the host and aligned as TVM's kernels expect."""
+        on_host = self._device.dlpack_device_type() == tvm.cpu().dlpack_device_type()
+        if on_host and array.dtype.kind in "iuf" and array.ctypes.data % ALIGNMENT == 0 and array.flags.c_contiguous and array.size:
+            with contextlib.suppress(BufferError, RuntimeError, TypeError):  # read-only, or a dtype that numpy does not export
+                return tvm.runtime.from_dlpack(array)
+        return tvm.runtime.tensor(array, self._device)
 
 
 def _arrays(result: Any) -> list[NDArray[np.generic]]:

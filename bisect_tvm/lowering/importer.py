@@ -3,6 +3,7 @@
 import contextlib
 import numbers
 import re
+import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
@@ -147,10 +148,12 @@ def _constants_recorded() -> Iterator[_Recorded]:
     TVM has no hook for it; the function is replaced for the duration of one import and put back (seen in TVM 0.27).
     """
     recorded = _Recorded()
-    original = relax.const
+    original, importing = relax.const, threading.get_ident()
 
     def recording(value: Any, *args: Any, **kwargs: Any) -> Any:
         made = original(value, *args, **kwargs)
+        if threading.get_ident() != importing:  # a build that runs meanwhile
+            return made
         is_number = isinstance(value, numbers.Real) or (isinstance(value, np.ndarray) and value.ndim == 0)
         if is_number and np.isfinite(number := float(value)):
             recorded.note(number, made)

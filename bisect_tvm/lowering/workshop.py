@@ -6,7 +6,8 @@ by halving and set aside with TVM's reason; the rest is built all the same.
 """
 
 import contextlib
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from typing import TypeVar
 
@@ -15,23 +16,18 @@ from numpy.typing import NDArray
 from torch.export import ExportedProgram
 from tvm import relax
 
-from bisect_tvm.lowering.build import (
-    Builder,
-    BuildError,
-    Executable,
-    Functions,
-    failing_kernels,
-    kernels_of,
-    legalize,
-)
+from bisect_tvm.lowering.build import Builder, BuildError, Executable, Functions, failing_kernels, kernels_of
 from bisect_tvm.lowering.importer import ConvertMap, Imported, ImporterError, import_program
+from bisect_tvm.lowering.pipeline import observed
 from bisect_tvm.lowering.rewrite import Rewriter
+from bisect_tvm.lowering.schedule import scheduled
 from bisect_tvm.lowering.widen import Widener
 from bisect_tvm.stopwatch import Stopwatch
 
 Arrays = list[NDArray[np.generic]]
 Created = Sequence[NDArray[np.float64]]
 T = TypeVar("T")
+V = TypeVar("V")
 WIDE = "_float64"
 """Behind the name of a function that was re-typed to float64."""
 
@@ -65,23 +61,6 @@ class Workshop:
     failures: dict[str, str] = field(default_factory=dict)
     """Why a program could not be imported, lowered or built, by its key."""
 
-    def build_whole(self, exported: ExportedProgram, created: Created = ()) -> Runnable | str:
-        """Build the whole program twice: as the user would, and widened. Returns the reason where that fails."""
-        try:
-            with self.clock("import"):
-                imported = import_program(exported, self.convert_map, created)
-            with self.clock("build"):
-                native = self.builder.build(dict(imported.module.functions_items()))
-            functions = _renamed(imported, "main")
-            with self.clock("lower"):
-                lowered = legalize(functions, self.builder.target)
-                widener = Widener(lowered, WIDE)
-                widener.add("main", imported.constants)
-            with self.clock("build"):
-                return Runnable("main", native, self.builder.build(widener.functions), bool(widener.ambiguous))
-        except (ImporterError, BuildError) as error:
-            return str(error)
-
     def import_one(self, key: str, exported: ExportedProgram, created: Created) -> Imported | None:
         """Import one program; a refusal is kept in `failures`."""
         try:
@@ -91,14 +70,22 @@ class Workshop:
             self.failures[key] = str(error)
             return None
 
-    def build_parts(self, imported: Mapping[str, Imported]) -> dict[str, Runnable]:
-        """Build all programs, in both precisions, in one build where possible."""
+    def build_as_given(self, imported: Imported) -> Executable | str:
+        """Build a whole program exactly as the user does. Returns the reason where that fails."""
+        try:
+            with self.clock("build"):
+                return self.builder.build_as_given(_functions(imported))
+        except BuildError as error:
+            return str(error)
+
+    def build_parts(self, imported: Mapping[str, Imported], *, apart: bool = False) -> dict[str, Runnable]:
+        """Build all programs in both precisions: in one build where possible, or `apart`, in two at the same time."""
         lowered = self._lower(imported)
-        keys = list(lowered.reached)
+        keys = lowered.keys
         if not keys:
             return {}
         with contextlib.suppress(BuildError):
-            return self._build_together(lowered, keys)
+            return self._build_apart(lowered, keys) if apart else self._build_together(lowered, keys)
         # The usual cause is a kernel that TVM cannot compile; it is cheaper to find than by building halves.
         keys = self._without_bad_kernels(lowered)
         built: dict[str, Runnable] = {}
@@ -107,37 +94,60 @@ class Workshop:
         return built
 
     def _lower(self, imported: Mapping[str, Imported]) -> "_Lowered":
-        """Legalize and widen all programs that can be, once for all builds that follow."""
-        groups = {key: _renamed(each, key) for key, each in imported.items()}
+        """Lower and widen all programs that can be, once for all builds that follow."""
         with self.clock("lower"):
-            sound = _halve(list(groups), lambda keys: self._legalize(groups, keys), self._set_aside)
-            keys = [key for some, _ in sound for key in some]
-            # Halves cannot be put together: kernels of both may have the same name, and equal ones are to be shared.
-            native = sound[0][1] if len(sound) == 1 else self._legalize(groups, keys)
+            if self.builder.pipeline.is_default:
+                native = self._lower_together({key: _renamed(_functions(each), key) for key, each in imported.items()})
+            else:
+                native = self._lower_one_by_one(imported)
+            keys = [key for key in imported if key not in self.failures]
+            native = scheduled(native)
             widener = Widener(native, WIDE)
             for key in keys:
                 widener.add(key, imported[key].constants)
             functions = {**native, **widener.functions}
-            return _Lowered(functions, _reached(functions, keys), frozenset(widener.ambiguous))
+            return _Lowered(keys, functions, _reached(functions, keys), frozenset(widener.ambiguous))
 
-    def _legalize(self, groups: Mapping[str, Functions], keys: Sequence[str]) -> Functions:
-        merged = {name: function for key in keys for name, function in groups[key].items()}
-        return legalize(merged, self.builder.target)
+    def _lower_together(self, groups: Mapping[str, Functions]) -> Functions:
+        """Lower everything in one module, so that equal kernels are shared."""
+
+        def lower(keys: Sequence[str]) -> Functions:
+            return self.builder.lower({name: function for key in keys for name, function in groups[key].items()})
+
+        sound = _halve(list(groups), lower, self._set_aside)
+        # Halves cannot be put together: kernels of both may have the same name, and equal ones are to be shared.
+        return sound[0][1] if len(sound) == 1 else lower([key for some, _ in sound for key in some])
+
+    def _lower_one_by_one(self, imported: Mapping[str, Imported]) -> Functions:
+        """Lower each program as a module of its own: the user's passes may look for a function named main, or at the whole."""
+        native: Functions = {}
+        for key, each in imported.items():
+            try:
+                native |= _renamed(self.builder.lower(_functions(each)), key)
+            except BuildError as error:
+                self._set_aside(key, str(error))
+        return native
 
     def _build_together(self, lowered: "_Lowered", keys: Sequence[str]) -> dict[str, Runnable]:
         with self.clock("build"):
             executable = self.builder.build(lowered.functions_of(keys))
         return {key: Runnable(key, executable, executable, key in lowered.ambiguous) for key in keys}
 
+    def _build_apart(self, lowered: "_Lowered", keys: Sequence[str]) -> dict[str, Runnable]:
+        """Both precisions at the same time: most of a build is spent in LLVM, which needs no interpreter lock."""
+        with self.clock("build"), in_background(self.builder.build, lowered.functions_of(keys, (WIDE,))) as wide:
+            native = self.builder.build(lowered.functions_of(keys, ("",)))
+            return {key: Runnable(key, native, wide(), key in lowered.ambiguous) for key in keys}
+
     def _without_bad_kernels(self, lowered: "_Lowered") -> list[str]:
         """The programs all of whose kernels can be compiled; the others go to `failures`."""
         with self.clock("check kernels"):
             failing = failing_kernels(lowered.functions, self.builder.target)
-        for key, names in lowered.reached.items():
-            bad = sorted(names & failing.keys())
+        for key in lowered.keys:
+            bad = sorted((lowered.reached[key] | lowered.reached[key + WIDE]) & failing.keys())
             if bad:
                 self._set_aside(key, f"TVM cannot compile its kernel {bad[0]}: {failing[bad[0]]}")
-        return [key for key in lowered.reached if key not in self.failures]
+        return [key for key in lowered.keys if key not in self.failures]
 
     def _set_aside(self, key: str, reason: str) -> None:
         self.failures[key] = reason
@@ -147,31 +157,44 @@ class Workshop:
 class _Lowered:
     """Programs in both precisions, ready to be compiled."""
 
+    keys: list[str]
     functions: Functions
     reached: Mapping[str, frozenset[str]]
-    """By the key of a program: the names of all functions that it consists of."""
+    """By the name of a program's function in either precision: the names of all functions that it consists of."""
     ambiguous: frozenset[str]
     """Keys whose constants could not all be told apart."""
 
-    def functions_of(self, keys: Sequence[str]) -> Functions:
-        """All functions but those that only other programs need."""
-        needed = {name for key in keys for name in self.reached[key]}
-        unneeded = {name for names in self.reached.values() for name in names} - needed
-        return {variable: f for variable, f in self.functions.items() if variable.name_hint not in unneeded}
+    def functions_of(self, keys: Sequence[str], suffixes: Sequence[str] = ("", WIDE)) -> Functions:
+        """All functions of these programs, of both precisions or of one."""
+        needed = {name for key in keys for suffix in suffixes for name in self.reached[key + suffix]}
+        return {variable: f for variable, f in self.functions.items() if variable.name_hint in needed}
 
 
 def _reached(functions: Functions, keys: Sequence[str]) -> dict[str, frozenset[str]]:
-    """By key: the program's functions of both precisions, and all that they call."""
+    """By the name of a program's function: all that it calls, and what that calls."""
     calls = {variable.name_hint: kernels_of(function) for variable, function in functions.items()}
     found = {}
-    for key in keys:
+    for name in (key + suffix for key in keys for suffix in ("", WIDE)):
         names: set[str] = set()
-        waiting = {key, key + WIDE}
+        waiting = {name}
         while waiting:
             names |= waiting
-            waiting = set().union(*(calls[name] for name in waiting)) - names
-        found[key] = frozenset(names)
+            waiting = set().union(*(calls[each] for each in waiting)) - names
+        found[name] = frozenset(names)
     return found
+
+
+@contextlib.contextmanager
+def in_background(action: Callable[[V], T], argument: V) -> Iterator[Callable[[], T]]:
+    """Begin an action in another thread, under the user's pass context; gives a function that waits for its result."""
+    context = observed()
+
+    def act() -> T:
+        with context:
+            return action(argument)
+
+    with ThreadPoolExecutor(1) as pool:
+        yield pool.submit(act).result
 
 
 def _halve(
@@ -192,10 +215,14 @@ def _halve(
     return done
 
 
-def _renamed(imported: Imported, key: str) -> Functions:
+def _functions(imported: Imported) -> Functions:
+    return dict(imported.module.functions_items())
+
+
+def _renamed(module: Functions, key: str) -> Functions:
     """The module's functions under names of their own, so that many modules fit in one."""
     rename = Rewriter(rename=lambda name: key if name == "main" else f"{key}_{name}")
-    functions = rename.functions(dict(imported.module.functions_items()))
+    functions = rename.functions(module)
     # The number of inputs that are not parameters is a hint for passes on the function, and there are none in a cut.
     return {name: f.with_attr("global_symbol", name.name_hint) if isinstance(f, relax.Function) else f
             for name, f in functions.items()}  # fmt: skip

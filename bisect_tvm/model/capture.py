@@ -11,7 +11,7 @@ import io
 import sys
 import traceback
 import warnings
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -22,7 +22,7 @@ from torch.export.graph_signature import InputKind, TensorArgument
 from torch.utils import _pytree as pytree  # private, see containers.py
 
 from bisect_tvm.errors import CaptureError, InputError, one_line
-from bisect_tvm.model.containers import Adapter, holds_more_than_tensors, take_tensors
+from bisect_tvm.model.containers import Adapter, holds_more_than_tensors, split_tensors, take_tensors
 from bisect_tvm.model.mutation import refuse_aliased_mutation
 from bisect_tvm.model.training import training_differences
 
@@ -36,7 +36,9 @@ class Program:
     exported: ExportedProgram
     """The program as TVM's importer reads it: decomposed, unless the user asked for the undecomposed one."""
     bindings: Mapping[str, torch.Tensor]
-    """Placeholder name -> parameter, buffer, constant or user input, in the model's own precision."""
+    """Placeholder name -> parameter, buffer, constant or user input of the first sample, in the model's own precision."""
+    samples: tuple[Mapping[str, torch.Tensor], ...]
+    """For each sample: placeholder name -> user input."""
     inputs: tuple[str, ...]
     """Names of the placeholders that are user inputs, in calling order."""
     nodes: Mapping[str, fx.Node]
@@ -53,7 +55,7 @@ def capture(model: object, inputs: Any, kwargs: Mapping[str, Any] | None, *, dec
     Args:
         model: a `torch.nn.Module` in evaluation mode, or a `torch.export.ExportedProgram`.
         inputs: a tensor, a tuple of positional arguments, or a dict of keyword arguments. Tensors may sit in nested tuples,
-            lists, dicts and dataclasses.
+            lists, dicts and dataclasses. Or a list of such samples; the model is exported with the first one.
         kwargs: further keyword arguments.
         decompose: decompose to core ATen first, as TVM's importer does by default.
 
@@ -61,19 +63,51 @@ def capture(model: object, inputs: Any, kwargs: Mapping[str, Any] | None, *, dec
         InputError: `model` is not a module, is in training mode, or rejects the inputs.
         CaptureError: `torch.export` cannot capture the model; its own reason and the line are in the message.
     """
-    args, keywords = _arguments(inputs, kwargs)
+    samples = [_arguments(sample, kwargs) for sample in _samples(inputs)]
+    args, keywords = samples[0]
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         if isinstance(model, ExportedProgram):
-            exported, prefix, flat, ignored = model, "", _flat_inputs(model, args, keywords), set[str]()
+            exported, prefix, wrapped, ignored = model, "", False, set[str]()
         elif isinstance(model, torch.nn.Module):
             _require_evaluation_mode(model)
-            exported, prefix, flat, ignored = _export(model, args, keywords)
+            exported, wrapped, ignored = _export(model, args, keywords)
+            prefix = "model" if wrapped else ""
         else:
             raise InputError(f"`model` must be a torch.nn.Module or a torch.export.ExportedProgram, but it is {_type_name(model)}.")
+        flat = []
+        for number, (args, keywords) in enumerate(samples):
+            with _naming(number, len(samples)):
+                flat.append(_like(samples[0], (args, keywords)) if wrapped else _flat_inputs(exported, args, keywords))
         if decompose:
             exported = _decompose(exported)
     return _bind(exported, flat, prefix, ignored)
+
+
+def _samples(inputs: Any) -> list[Any]:
+    if not isinstance(inputs, list):
+        return [inputs]
+    if not inputs:
+        raise InputError("`inputs` is an empty list; pass the model's inputs, or a list with at least one sample of them.")
+    if any(isinstance(sample, list) for sample in inputs):
+        raise InputError(
+            "`inputs` is a list, whose elements are samples: each a tensor, a tuple of positional arguments or a dict of keyword "
+            "arguments, but one is a list."
+        )
+    return inputs
+
+
+@contextlib.contextmanager
+def _naming(number: int, count: int) -> Iterator[None]:
+    """Say which sample it is that cannot be used."""
+    try:
+        yield
+    except InputError as error:
+        if number == 0:
+            raise
+        raise InputError(
+            f"Sample {number} of {count} in `inputs` (counted from 0) differs in kind from the first: {error}"
+        ) from error
 
 
 def _arguments(inputs: Any, kwargs: Mapping[str, Any] | None) -> tuple[tuple[Any, ...], dict[str, Any]]:
@@ -81,8 +115,6 @@ def _arguments(inputs: Any, kwargs: Mapping[str, Any] | None) -> tuple[tuple[Any
         args, keywords = inputs, {}
     elif isinstance(inputs, Mapping):  # also Hugging Face's BatchEncoding
         args, keywords = (), dict(inputs)
-    elif isinstance(inputs, list):
-        raise InputError("`inputs` is a list; pass the positional arguments as a tuple, or keyword arguments as a dict.")
     else:
         args, keywords = (inputs,), {}
     if kwargs is not None and not isinstance(kwargs, Mapping):
@@ -115,10 +147,8 @@ def _require_evaluation_mode(model: torch.nn.Module) -> None:
 # ---------------------------------------------------------------------------------------------------------------- export
 
 
-def _export(
-    model: torch.nn.Module, args: tuple[Any, ...], keywords: dict[str, Any]
-) -> tuple[ExportedProgram, str, list[Any], set[str]]:
-    """Export as the user would; wrapped only where the plain export cannot work (see `Adapter`)."""
+def _export(model: torch.nn.Module, args: tuple[Any, ...], keywords: dict[str, Any]) -> tuple[ExportedProgram, bool, set[str]]:
+    """Export as the user would; wrapped only where the plain export cannot work (see `Adapter`), which is told."""
     if isinstance(model, torch.jit.ScriptModule):
         raise InputError("`model` is a scripted or traced module; torch.export needs the original torch.nn.Module.")
     if not holds_more_than_tensors((args, keywords)):
@@ -128,14 +158,14 @@ def _export(
             if not _is_about_containers(error):
                 raise _why_not_exported(model, args, keywords, error) from error
         else:
-            return exported, "", _flat_inputs(exported, args, keywords), set()
+            return exported, False, set()
     tensors, rebuild = take_tensors((args, keywords))
     adapter = Adapter(model, rebuild)
     try:
         exported = _export_quietly(adapter, tuple(tensors), {})
     except Exception as error:
         raise _why_not_exported(model, args, keywords, error) from error
-    return exported, "model", list(tensors), adapter.ignored
+    return exported, True, adapter.ignored
 
 
 def _export_quietly(model: torch.nn.Module, args: tuple[Any, ...], keywords: dict[str, Any]) -> ExportedProgram:
@@ -188,20 +218,39 @@ def _flat_inputs(exported: ExportedProgram, args: tuple[Any, ...], keywords: dic
     return flat
 
 
-def _bind(exported: ExportedProgram, flat: list[Any], prefix: str, ignored: set[str]) -> Program:
+def _like(first: Any, given: Any) -> list[Any]:
+    """The tensors of a sample for a wrapped model, in which all else is fixed as it was in the first sample."""
+    (_, fixed), (tensors, other) = (split_tensors(sample) for sample in (first, given))
+    if fixed != other:
+        raise InputError("its values that are no tensors, or the containers around its tensors, are not the same.")
+    return list(tensors)
+
+
+def _user_inputs(exported: ExportedProgram, flat: list[Any]) -> dict[str, torch.Tensor]:
+    """Values of the placeholders that are user inputs, by name."""
+    specs = [spec for spec in exported.graph_signature.input_specs if spec.kind is InputKind.USER_INPUT]
+    if len(flat) != len(specs):
+        raise InputError(f"The exported program takes {len(specs)} values, {len(flat)} were given.")
+    found = {}
+    for spec, value in zip(specs, flat, strict=True):
+        if isinstance(spec.arg, TensorArgument):
+            _require_same_type(exported, spec.arg.name, value)
+            found[spec.arg.name] = value.detach()
+    return found
+
+
+def _bind(exported: ExportedProgram, flat: list[list[Any]], prefix: str, ignored: set[str]) -> Program:
+    samples = []
+    for number, values in enumerate(flat):
+        with _naming(number, len(flat)):
+            samples.append(_user_inputs(exported, values))
     buffers = dict(exported.named_buffers())
-    bindings: dict[str, torch.Tensor] = {}
-    inputs: list[str] = []
-    values = iter(flat)
+    bindings: dict[str, torch.Tensor] = dict(samples[0])
     for spec in exported.graph_signature.input_specs:
         name = spec.arg.name
         if spec.kind is InputKind.USER_INPUT:
-            value = next(values)
-            if isinstance(spec.arg, TensorArgument):
-                _require_same_type(exported, name, value)
-                inputs.append(name)
-                bindings[name] = value.detach()
-        elif spec.kind is InputKind.PARAMETER:
+            continue
+        if spec.kind is InputKind.PARAMETER:
             bindings[name] = exported.state_dict[str(spec.target)].detach()
         elif spec.kind is InputKind.BUFFER:
             bindings[name] = buffers[str(spec.target)].detach()
@@ -211,7 +260,7 @@ def _bind(exported: ExportedProgram, flat: list[Any], prefix: str, ignored: set[
             raise CaptureError(f"The exported program takes {spec.kind.name} {name!r}, which cannot be compared yet.")
     nodes = {node.name: node for node in exported.graph.nodes}
     refuse_aliased_mutation(nodes)
-    return Program(exported, bindings, tuple(inputs), nodes, prefix, frozenset(ignored))
+    return Program(exported, bindings, tuple(samples), tuple(samples[0]), nodes, prefix, frozenset(ignored))
 
 
 def _require_same_type(exported: ExportedProgram, name: str, value: Any) -> None:
@@ -244,7 +293,10 @@ def _require_in_range(exported: ExportedProgram, name: str, value: torch.Tensor,
 
 def why_not_run(model: object, inputs: Any, kwargs: Mapping[str, Any] | None, error: CaptureError) -> InputError | CaptureError:
     """Tell inputs that the model itself rejects from a graph that cannot be run node by node."""
-    return (_rejection(model, *_arguments(inputs, kwargs)) if isinstance(model, torch.nn.Module) else None) or error
+    if not isinstance(model, torch.nn.Module):
+        return error
+    rejections = (_rejection(model, *_arguments(sample, kwargs)) for sample in _samples(inputs))
+    return next(filter(None, rejections), error)
 
 
 def _rejection(model: torch.nn.Module, args: tuple[Any, ...], keywords: dict[str, Any]) -> InputError | None:

@@ -77,6 +77,13 @@ def take_tensors(value: Any) -> tuple[list[torch.Tensor], Callable[[list[torch.T
     return [leaves[i] for i in places], put
 
 
+def split_tensors(value: Any) -> tuple[list[torch.Tensor], str]:
+    """The tensors in `value`, and a description of all else, equal for values that differ in their tensors only."""
+    tensors, put = take_tensors(value)
+    blank = put([torch.empty(0)] * len(tensors))
+    return tensors, repr(pytree.tree_map(lambda leaf: "tensor" if isinstance(leaf, torch.Tensor) else leaf, blank))
+
+
 def holds_more_than_tensors(value: Any) -> bool:
     """True if a leaf of `value`, as torch flattens it, is no tensor."""
     return any(not isinstance(leaf, torch.Tensor) for leaf in pytree.tree_leaves(value))

@@ -7,7 +7,7 @@ component sees another's error.
 import hashlib
 import operator
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -37,6 +37,8 @@ class Boundary:
     """Graph nodes whose values enter, in the order of the cut's inputs."""
     outputs: tuple[fx.Node, ...]
     """Graph nodes whose values leave and are compared, in the order of the cut's outputs."""
+    judged: int | None = None
+    """How many of the outputs the verdict rests on, the first ones; None for all."""
 
     @property
     def is_operator(self) -> bool:
@@ -50,15 +52,8 @@ def boundary(program: Program, component: Component, values: Mapping[str, Value]
     Leaving values are those that something outside reads or that the user gets, in the order in which they are computed.
     Arbitrary ones (`aten.empty`) are not compared.
     """
-    inside = {program.nodes[name] for name in component.nodes}
-    nodes = tuple(node for node in (program.nodes[name] for name in component.nodes) if not is_assertion(node))
-    returned = set(user_outputs(program))
-    inputs = dict.fromkeys(
-        source
-        for node in nodes
-        for source in node.all_input_nodes
-        if source not in inside and isinstance(values[source.name], torch.Tensor)
-    )
+    nodes = _computing(program, component.nodes)
+    inside, returned = set(nodes), set(user_outputs(program))
     outputs = tuple(
         node
         for node in nodes
@@ -66,14 +61,54 @@ def boundary(program: Program, component: Component, values: Mapping[str, Value]
         and not is_uninitialised(node)
         and (node.name in returned or any(user not in inside and user.op != "output" for user in node.users))
     )
-    return Boundary(nodes, tuple(inputs), outputs)
+    return Boundary(nodes, _entering(nodes, values), outputs)
 
 
-def whole(program: Program, component: Component) -> Boundary:
-    """The boundary of the model itself: what the user passes in and gets back (parameters belong to it)."""
-    nodes = tuple(node for node in (program.nodes[name] for name in component.nodes) if not is_assertion(node))
+def whole(program: Program, component: Component, values: Mapping[str, Value]) -> Boundary:
+    """The boundary of the model itself: what the user passes in (first) and parameters, and what the user gets back."""
+    nodes = _computing(program, component.nodes)
     given = tuple(program.nodes[name] for name in program.inputs)
-    return Boundary(nodes, given, tuple(program.nodes[name] for name in user_outputs(program)))
+    inputs = dict.fromkeys((*given, *_entering(nodes, values)))
+    return Boundary(nodes, tuple(inputs), tuple(program.nodes[name] for name in user_outputs(program)))
+
+
+def tapped(edge: Boundary, taps: Iterable[fx.Node]) -> Boundary:
+    """The same component, that also gives values from inside it, which its verdict does not rest on."""
+    more = dict.fromkeys(node for node in taps if node not in edge.outputs)
+    return replace(edge, outputs=(*edge.outputs, *more), judged=len(edge.outputs))
+
+
+def swapped(program: Program, edge: Boundary, replaced: Iterable[str], values: Mapping[str, Value]) -> Boundary:
+    """The same component with the named graph nodes left out: whatever reads them reads the reference's values instead.
+
+    What only they read is left out too, but for the values that enter them: these are given out as well, so that a fault before
+    them does not hide behind what replaces them.
+    """
+    gone = {program.nodes[name] for name in replaced}
+    kept = [node for node in edge.nodes if node not in gone]
+    entering = (source for node in edge.nodes if node in gone for source in node.all_input_nodes)
+    inside = set(kept)
+    seen = tuple(dict.fromkeys(n for n in entering if n in inside and isinstance(values[n.name], torch.Tensor)))
+    outputs = tuple(node for node in edge.outputs if node in inside)
+    needed, waiting = set[fx.Node](), [*outputs, *seen]
+    while waiting:
+        if (node := waiting.pop()) in inside and node not in needed:
+            needed.add(node)
+            waiting.extend(node.all_input_nodes)
+    nodes = tuple(node for node in kept if node in needed)
+    return Boundary(nodes, _entering(nodes, values), tuple(dict.fromkeys((*outputs, *seen))))
+
+
+def _computing(program: Program, names: Iterable[str]) -> tuple[fx.Node, ...]:
+    return tuple(node for node in (program.nodes[name] for name in names) if not is_assertion(node))
+
+
+def _entering(nodes: Iterable[fx.Node], values: Mapping[str, Value]) -> tuple[fx.Node, ...]:
+    """Tensors that the nodes read and do not compute, in the order in which they are first read."""
+    nodes = tuple(nodes)
+    inside = set(nodes)
+    sources = (source for node in nodes for source in node.all_input_nodes if source not in inside)
+    return tuple(dict.fromkeys(source for source in sources if isinstance(values[source.name], torch.Tensor)))
 
 
 def cut(program: Program, edge: Boundary, values: Mapping[str, Value]) -> ExportedProgram:

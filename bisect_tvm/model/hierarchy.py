@@ -6,6 +6,7 @@ arguments give the dataflow. Both are built in networkx here and handed out as f
 
 import itertools
 import operator
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Literal
 
@@ -18,6 +19,9 @@ from torch.utils import _pytree as pytree  # private, see containers.py
 from bisect_tvm.model.capture import TORCH_FOLDER, Program
 from bisect_tvm.model.reference import is_assertion, is_uninitialised
 
+JOINT = " + "
+"""Between the operators of a run."""
+
 
 @dataclass(frozen=True)
 class Component:
@@ -26,10 +30,11 @@ class Component:
     id: str
     parent: str | None
     depth: int
-    kind: Literal["model", "module", "operator"]
+    kind: Literal["model", "module", "operator", "run"]
     path: str
     """Path of the submodule, ``@1`` behind the name where it is called a second time; ``""`` for the model."""
     operator: str | None
+    """Such as ``aten.gelu.default``; of a run of operators, all of them, joined by `JOINT`."""
     module_class: str
     source: str | None
     nodes: tuple[str, ...]
@@ -79,6 +84,44 @@ def component_tree(program: Program) -> Component:
         tree.add_edge(chain[-1].chain, leaf)
         owned[leaf] = [node, *(user for user in node.users if user.target is operator.getitem and user.name in live)]
     return _freeze(tree, calls, owned)
+
+
+def joined(tree: Component, run: Sequence[str]) -> Component:
+    """Operators of `tree`, given by their ids in execution order, as one component, inside the smallest that holds them all."""
+    by_id = {component.id: component for component in tree.walk()}
+    parts = tuple(by_id[id] for id in run)
+    around = [_holders(part, by_id) for part in parts]
+    holder = next(each for each in around[0] if all(each in others for others in around))
+    return Component(
+        id=JOINT.join(run), parent=holder.id, depth=holder.depth + 1, kind="run", path=holder.path,
+        operator=JOINT.join(str(part.operator) for part in parts), module_class=holder.module_class,
+        source=next((part.source for part in parts if part.source), None),
+        nodes=tuple(name for part in parts for name in part.nodes), children=parts,
+    )  # fmt: skip
+
+
+def _holders(component: Component, by_id: Mapping[str, Component]) -> list[Component]:
+    """What holds a component, the smallest first."""
+    found = []
+    while (parent := component.parent) is not None:
+        found.append(component := by_id[parent])
+    return found
+
+
+def operator_readers(program: Program, tree: Component) -> dict[str, tuple[str, ...]]:
+    """For each operator of `tree`, by id and in execution order: the operators that read what it gives.
+
+    Values that are looked at by numbers only (sizes) connect nothing.
+    """
+    leaves = {component.id: component for component in tree.walk() if not component.children}
+    position = {name: i for i, name in enumerate(program.nodes)}
+    order = sorted(leaves.values(), key=lambda leaf: position[leaf.nodes[0]])
+    owner = {name: leaf.id for leaf in order for name in leaf.nodes}
+    readers: dict[str, tuple[str, ...]] = {}
+    for leaf in order:
+        users = (owner[user.name] for name in leaf.nodes for user in program.nodes[name].users if user.name in owner)
+        readers[leaf.id] = tuple(user for user in dict.fromkeys(users) if user != leaf.id)
+    return readers
 
 
 def dataflow(program: Program) -> "nx.DiGraph[str]":

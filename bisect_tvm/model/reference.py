@@ -29,34 +29,34 @@ Env = dict[str, Value]
 
 @dataclass(frozen=True)
 class Reference:
-    """Every value of one run in float64, by graph node. User inputs carry digits beyond those they had, see `_filled`."""
+    """Every value of one run, by graph node."""
 
     values: Mapping[str, Value]
+    """In float64. User inputs carry digits beyond those they had, see `_filled`."""
+    native: Mapping[str, Value]
+    """In the model's own precision, as eager PyTorch would compute them from what the user passed."""
 
 
-def run_reference(program: Program) -> Reference:
-    """Run the whole program in float64 and keep every value.
+def run_reference(program: Program, sample: int = 0) -> Reference:
+    """Run the whole program in float64 and in its own precision, and keep every value.
+
+    Args:
+        program: the captured program.
+        sample: which of its samples to run.
 
     Raises:
         InputError: an operator gives another result when it is run again with another seed.
-        CaptureError: the graph holds something that cannot be run node by node.
+        CaptureError: the graph holds something that cannot be run node by node, or inputs that kernels reject (an integer tensor
+            for a Linear), which `torch.export` accepts.
     """
+    given = program.samples[sample]
+    native: Env = {**program.bindings, **given}
+    run_nodes(program, program.nodes, native, wide=False)
     env: Env = {name: widen(value) for name, value in program.bindings.items()}
-    env.update({name: _filled(program.bindings[name], seed) for seed, name in enumerate(program.inputs)})
+    env.update({name: _filled(given[name], seed) for seed, name in enumerate(program.inputs)})
     with float64_default():
         run_nodes(program, program.nodes, env, wide=True, check_random=True)
-    return Reference(env)
-
-
-def require_runs(program: Program) -> None:
-    """Run the whole program in its own precision, as eager PyTorch would.
-
-    `torch.export` accepts inputs that kernels reject (an integer tensor for a Linear).
-
-    Raises:
-        CaptureError: an operator cannot be run.
-    """
-    run_nodes(program, program.nodes, dict(program.bindings), wide=False)
+    return Reference(env, native)
 
 
 def run_nodes(

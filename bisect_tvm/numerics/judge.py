@@ -1,7 +1,7 @@
 """From numbers to a verdict (design: section 6). Pure: arrays in, a `Judgement` out."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Literal
 
 import numpy as np
@@ -52,6 +52,12 @@ class Judgement:
     undecided: int = 0
     conclusive: bool = True
     """False if float64 could not be judged beyond the model's own precision: that it agrees says little."""
+    doubtful: bool = False
+    """It diverges by a cheap floor, and a closer look may find that rounding explains it."""
+    sample: int = 0
+    """Which sample the numbers are of, counted from 0: the one that deviates most."""
+    samples: tuple[int, ...] = ()
+    """The samples on which it diverges."""
     strictest: float = 0.0
     """Largest excess of either precision, with nothing excused in elements that are tiny beside the largest."""
 
@@ -74,6 +80,28 @@ class Judgement:
 def unresolved(reason: str) -> Judgement:
     """The judgement about a component that could not be imported, built or run."""
     return Judgement(Verdict.UNRESOLVED, (Verdict.UNRESOLVED,), reason)
+
+
+def worst_of(judgements: Sequence[Judgement]) -> Judgement:
+    """Of one component on several samples: the judgement of the sample that says most, and on which samples it diverges.
+
+    What could not be judged on one sample is accused if it diverges on another, and is not called faithful if it does not.
+    """
+
+    def telling(number: int) -> tuple[bool, bool, float, int]:
+        judgement = judgements[number]
+        return judgement.diverges, judgement.unresolved, judgement.excess, -number
+
+    worst = max(range(len(judgements)), key=telling)
+    return replace(
+        judgements[worst],
+        sample=worst,
+        samples=tuple(number for number, judgement in enumerate(judgements) if judgement.diverges),
+        undecided=max(judgement.undecided for judgement in judgements),
+        strictest=max(judgement.strictest for judgement in judgements),
+        conclusive=all(judgement.conclusive for judgement in judgements),
+        doubtful=all(judgement.doubtful for judgement in judgements if judgement.diverges) and judgements[worst].doubtful,
+    )
 
 
 @dataclass(frozen=True)

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from bisect_tvm.report.report import Report
 
 FORMAT = "bisect_tvm.report"
-VERSION = 1
+VERSION = 2
 
 _NONFINITE = {"nan": math.nan, "inf": math.inf, "-inf": -math.inf}
 
@@ -105,7 +105,9 @@ def _inconsistency(report: "Report") -> str | None:
         if (entry.parent is None) != (not seen) or (entry.parent is not None and entry.parent not in seen):
             return f"component {entry.id!r} does not follow its parent"
         seen.add(entry.id)
-    unknown = [identity for identity in report.culprit_ids if identity not in seen]
+    named = [*report.culprit_ids, *(id for each in report.explanations for id in each.culprit_ids)]
+    named += [id for kept in (report.proof.kept if report.proof else ()) for id in kept.culprit_ids]
+    unknown = [identity for identity in named if identity not in seen]
     return f"culprit {unknown[0]!r} is not in its tree" if unknown else None
 
 

@@ -8,7 +8,8 @@ cancel or saturate: many faults are found in one pass, and a failure need not be
     2. all operators: each that fails is a culprit
     3. the hierarchy, level by level, under whatever fails or could not be judged: for the table, and for components that fail
        although all their parts agree alone
-    4. what is less than perfect under such a component is asked again, strictly: digits that an operator loses in elements that are
+    4. what fails at first sight although its parts agree is looked at closely
+    5. what is less than perfect under such a component is asked again, strictly: digits that an operator loses in elements that are
        nothing beside the rest can be what the component makes visible (x - tanh(x) near zero). What is left is an interaction
 """
 
@@ -53,12 +54,17 @@ class Answer(Protocol):
         """The same, with nothing excused."""
 
     @property
+    def doubtful(self) -> bool:
+        """It diverges at first sight, and a closer look may clear it."""
+
+    @property
     def undecided(self) -> int:
         """Elements that differ and were not judged, because rounding alone decides them."""
 
 
 N = TypeVar("N", bound=Node)
 A = TypeVar("A", bound=Answer)
+"""What a probe answers."""
 
 Probe = Callable[[Sequence[N]], Mapping[str, A]]
 """Answers for all the components at once, by id."""
@@ -84,24 +90,53 @@ IMPERFECT = 4.0
 """Excess below which nothing is asked again."""
 
 
-def walk(root: N, probe: Probe[N, A], *, strictly: Probe[N, A] | None = None, exhaustive: bool = False) -> Found[A]:
+@dataclass(frozen=True)
+class Looks(Generic[N, A]):
+    """The ways in which a probe can look at components."""
+
+    probe: Probe[N, A]
+    """At first sight."""
+    closely: Probe[N, A] | None = None
+    """At what is doubtful; without it first sight decides."""
+    strictly: Probe[N, A] | None = None
+    """With nothing excused; without it what was excused stays so."""
+
+
+def walk(root: N, looks: Looks[N, A], answers: dict[str, A] | None = None, *, exhaustive: bool = False) -> Found[A]:
     """Find the smallest failing components under `root`.
 
     Args:
         root: the tree.
-        probe: judges components.
-        strictly: judges components and excuses nothing; without it what was excused stays so.
+        looks: judge components.
+        answers: filled as answers come, so that what is known is not lost if the probe raises.
         exhaustive: look at everything, even if the whole agrees.
     """
-    answers: dict[str, A] = dict(probe([root]))
+    answers = {} if answers is None else answers
+    answers.update(looks.probe([root]))
     if _agrees(answers[root.id]) and answers[root.id].conclusive and not exhaustive:
         return Found(answers, (), frozenset())
     if root.children:
-        answers.update(probe(_leaves(root)))
-    _descend(root, probe, answers, everything=exhaustive)
-    acquitted = _look_again(root, answers, strictly) if strictly is not None else frozenset[str]()
+        answers.update(looks.probe(leaves(root)))
+    _descend(root, looks.probe, answers, everything=exhaustive)
+    if looks.closely is not None:
+        _look_closely(root, answers, looks.closely)
+    acquitted = _look_again(root, answers, looks.strictly) if looks.strictly is not None else frozenset[str]()
+    return conclude(root, answers, acquitted)
+
+
+def conclude(root: N, answers: Mapping[str, A], acquitted: Set[str] = frozenset()) -> Found[A]:
+    """What the answers amount to, also where some are missing."""
     culprits, interactions = _culprits(root, answers, acquitted)
-    return Found(answers, culprits, interactions, acquitted)
+    return Found(answers, culprits, interactions, frozenset(acquitted))
+
+
+def _look_closely(root: N, answers: dict[str, A], closely: Probe[N, A]) -> None:
+    """Look closely at what fails although its parts agree, until none is doubtful: what is cleared uncovers what holds it."""
+    nodes = {node.id: node for node in preorder(root)}
+    looked: set[str] = set()
+    while doubtful := [id for id in _culprits(root, answers, frozenset())[0] if answers[id].doubtful and id not in looked]:
+        looked.update(doubtful)
+        answers.update(closely([nodes[id] for id in doubtful]))
 
 
 def _descend(root: N, probe: Probe[N, A], answers: dict[str, A], *, everything: bool) -> None:
@@ -119,23 +154,23 @@ def _descend(root: N, probe: Probe[N, A], answers: dict[str, A], *, everything: 
 def _holders(root: N, answers: Mapping[str, A]) -> set[str]:
     """Components that hold an operator that does not agree. A fault can vanish on the way out, so the whole may still agree."""
     holders: set[str] = set()
-    for node in reversed(_preorder(root)):
+    for node in reversed(preorder(root)):
         if (not node.children and not _agrees(answers[node.id])) or any(child.id in holders for child in node.children):
             holders.add(node.id)
     return holders
 
 
 def _culprits(root: N, answers: Mapping[str, A], acquitted: Set[str]) -> tuple[tuple[str, ...], frozenset[str]]:
-    """Failing components none of whose parts fails or could not be judged (such a part may hold the fault)."""
+    """Failing components none of whose parts fails, could not be judged or was not asked about: such a part may hold the fault."""
     explained: set[str] = set()
     culprits: list[str] = []
-    for node in reversed(_preorder(root)):
+    for node in reversed(preorder(root)):
         if any(child.id in explained or (_suspect(answers.get(child.id)) and child.id not in acquitted) for child in node.children):
             explained.add(node.id)
-        elif _fails(answers.get(node.id)) and node.id not in acquitted:
+        elif _fails(answers.get(node.id)) and node.id not in acquitted and all(child.id in answers for child in node.children):
             culprits.append(node.id)
-    leaves = {node.id for node in _leaves(root)}
-    return tuple(reversed(culprits)), frozenset(id for id in culprits if id not in leaves)
+    operators = {node.id for node in leaves(root)}
+    return tuple(reversed(culprits)), frozenset(id for id in culprits if id not in operators)
 
 
 def _look_again(root: N, answers: dict[str, A], strictly: Probe[N, A]) -> frozenset[str]:
@@ -143,18 +178,18 @@ def _look_again(root: N, answers: dict[str, A], strictly: Probe[N, A]) -> frozen
 
     Accuses them in `answers`; returns the components that fail by no more than what their operators add up to.
     """
-    nodes = {node.id: node for node in _preorder(root)}
+    nodes = {node.id: node for node in preorder(root)}
     again: dict[str, A] = {}
     acquitted: set[str] = set()
     looked: set[str] = set()
     while waiting := _culprits(root, answers, acquitted)[1] - looked:
         for id in sorted(waiting):
             looked.add(id)
-            leaves = [leaf for leaf in _leaves(nodes[id]) if leaf.id in answers]
-            if any(answers[leaf.id].undecided for leaf in leaves):
+            operators = [leaf for leaf in leaves(nodes[id]) if leaf.id in answers]
+            if any(answers[leaf.id].undecided for leaf in operators):
                 acquitted.add(id)  # what comes after a decision that went the other way is another computation
                 continue
-            inside = [leaf for leaf in leaves if answers[leaf.id].strictest > IMPERFECT]
+            inside = [leaf for leaf in operators if answers[leaf.id].strictest > IMPERFECT]
             if unasked := [leaf for leaf in inside if leaf.id not in again]:
                 again.update(strictly(unasked))
             explaining = [leaf.id for leaf in inside if again[leaf.id].excess * EXPLAINS >= answers[id].excess]
@@ -177,7 +212,8 @@ def _agrees(answer: Answer) -> bool:
     return not answer.diverges and not answer.unresolved
 
 
-def _preorder(root: N) -> list[N]:
+def preorder(root: N) -> list[N]:
+    """The component and all below it, parents before children."""
     found, waiting = [], [root]
     while waiting:
         found.append(node := waiting.pop())
@@ -185,5 +221,6 @@ def _preorder(root: N) -> list[N]:
     return found
 
 
-def _leaves(root: N) -> list[N]:
-    return [node for node in _preorder(root) if not node.children]
+def leaves(root: N) -> list[N]:
+    """The operators in a component, in execution order."""
+    return [node for node in preorder(root) if not node.children]

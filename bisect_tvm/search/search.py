@@ -1,0 +1,144 @@
+"""The whole search: walk, narrow, prove; and go on where the proof fails.
+
+Pure, as `walk` and `narrow` are. What is known at any time is kept in the object, so that a search that is stopped (no more
+builds, no more time, Ctrl-C) still gives its best answer.
+"""
+
+from collections.abc import Callable, Hashable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Generic
+
+from bisect_tvm.search.narrow import Run, narrow
+from bisect_tvm.search.walk import A, Found, Looks, N, conclude, leaves, preorder, walk
+
+MOST_KINDS = 12
+"""Kinds of culprits left in one by one."""
+ALL = "all culprits"
+"""Name of the question in which every culprit is replaced."""
+
+Swap = Callable[[Mapping[str, Sequence[Run]]], Mapping[str, A]]
+"""Judges the whole with some culprits replaced by the reference, for each question by its name."""
+
+
+@dataclass(frozen=True)
+class Kept(Generic[A]):
+    """The whole with all culprits replaced but those of one kind."""
+
+    culprits: tuple[Run, ...]
+    answer: A
+
+
+@dataclass(frozen=True)
+class Proof(Generic[A]):
+    """What becomes of the whole when culprits are replaced by the reference."""
+
+    swapped: A
+    """With all of them replaced."""
+    kept: tuple[Kept[A], ...]
+    """With one kind left in at a time."""
+
+
+@dataclass
+class Search(Generic[N, A]):
+    """Finds the smallest components that fail, and proves that they are to blame.
+
+    Args:
+        root: the tree.
+        operators: its operators in execution order, by id.
+        readers: which operators read an operator.
+        looks: judge components.
+        together: judges runs of operators, compiled together.
+        swap: judges the whole with some of it replaced.
+        kind_of: what makes two culprits the same but for their place; given the finest and then ever coarser ways.
+        exhaustive: look at everything, even if the whole agrees.
+    """
+
+    root: N
+    operators: Sequence[str]
+    readers: Mapping[str, Sequence[str]]
+    looks: Looks[N, A]
+    together: Callable[[Sequence[Run]], Mapping[Run, A]]
+    swap: Swap[A]
+    kinds_of: Sequence[Callable[[Run], Hashable]]
+    exhaustive: bool = False
+    answers: dict[str, A] = field(default_factory=dict)
+    proof: Proof[A] | None = None
+    run_answers: dict[Run, A] = field(default_factory=dict)
+    """Of the runs of operators that fail together."""
+    _found: Found[A] | None = None
+    _explained: set[str] = field(default_factory=set)
+    """Components that fail because of a run of operators inside."""
+    step: str = "the model as a whole"
+    """What is being looked at."""
+
+    def run(self) -> None:
+        """Search to the end."""
+        self.step = "the model and its operators"
+        self._found = walk(self.root, self.looks, self.answers, exhaustive=self.exhaustive)
+        self.step = "what fails only when compiled together"
+        inside = {id: tuple(leaf.id for leaf in leaves(node)) for id, node in self._nodes().items()}
+        self._narrow([inside[id] for id in self._found.culprits if id in self._found.interactions], inside)
+        self.step = "the proof"
+        while self._prove() and self._narrow([self._rest()], inside):
+            pass
+        self.step = ""
+
+    @property
+    def found(self) -> Found[A]:
+        """What the walk found, or what its answers so far amount to."""
+        return self._found or conclude(self.root, self.answers)
+
+    @property
+    def culprits(self) -> tuple[Run, ...]:
+        """The smallest failing components, in execution order: operators, runs of operators, and what could not be narrowed."""
+        found = self.found
+        single = [(id,) for id in found.culprits if id not in self._explained]
+        place = {id: number for number, id in enumerate(self._nodes())}
+        return tuple(sorted([*single, *self.run_answers], key=lambda run: place[run[0]]))
+
+    def _narrow(self, suspects: Sequence[Run], inside: Mapping[str, Run]) -> bool:
+        """Look for runs of operators that fail together inside `suspects`; tells whether there are any."""
+        if not suspects:
+            return False
+        culprits = {id for run in self.culprits if len(run) > 1 or run[0] in self.operators for id in run}
+        operators = [id for id in self.operators if id not in culprits]
+        narrowed = narrow(operators, self.readers, self.together, [run for run in suspects if len(run) > 1])
+        new = [run for run in narrowed.runs if len(run) > 1 and run not in self.run_answers]
+        self.run_answers.update({run: narrowed.answers[run] for run in new if run in narrowed.answers})
+        for id in self.found.interactions:
+            if any(set(run) <= set(inside[id]) and len(run) < len(inside[id]) for run in new):
+                self._explained.add(id)
+        return bool(new)
+
+    def _prove(self) -> bool:
+        """Replace the culprits; tells whether something else is still to be found."""
+        culprits, root = self.culprits, self.answers[self.root.id]
+        if not culprits or not root.diverges or (self.root.id,) in culprits:
+            return False
+        kinds = self._kinds(culprits)
+        questions: dict[str, list[Run]] = {ALL: list(culprits)}
+        if len(kinds) > 1:
+            for number, kind in enumerate(kinds):
+                questions[f"all but kind {number + 1} of {len(kinds)}"] = [c for c in culprits if c not in kind]
+        answers = self.swap(questions)
+        kept = [answers[name] for name in questions if name != ALL] or [root]
+        pairs = zip(kinds, kept, strict=True)
+        self.proof = Proof(answers[ALL], tuple(Kept(kind, answer) for kind, answer in pairs))
+        return answers[ALL].diverges
+
+    def _kinds(self, culprits: Sequence[Run]) -> list[tuple[Run, ...]]:
+        """The culprits by kind: as fine as there is room for."""
+        for kind_of in self.kinds_of:
+            kinds: dict[Hashable, list[Run]] = {}
+            for run in culprits:
+                kinds.setdefault(kind_of(run), []).append(run)
+            if len(kinds) <= MOST_KINDS:
+                break
+        return [tuple(runs) for runs in kinds.values()]
+
+    def _rest(self) -> Run:
+        culprits = {id for run in self.culprits for id in run}
+        return tuple(id for id in self.operators if id not in culprits)
+
+    def _nodes(self) -> dict[str, N]:
+        return {node.id: node for node in preorder(self.root)}

@@ -1,0 +1,136 @@
+"""The model as a whole: exactly as the user builds it, and widened, with values tapped inside."""
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+
+from torch import fx
+
+from bisect_tvm.lowering.build import Executable, RunError
+from bisect_tvm.lowering.workshop import Arrays
+from bisect_tvm.measure import UNIT, Drift, Evidence, Part, Ruler, Runs, as_array, drifts, further
+from bisect_tvm.model.cut import Boundary
+from bisect_tvm.model.reference import declared_dtype
+from bisect_tvm.numerics.judge import Judgement, unresolved, worst_of
+from bisect_tvm.numerics.metrics import THRESHOLD, is_float
+
+AS_GIVEN = "main"
+"""The function's name in a module that the importer made."""
+
+
+@dataclass(frozen=True)
+class _AsGiven:
+    """Runs the user's own build in the native precision, and the search's in float64."""
+
+    native: Arrays
+    """What the user's build gave, which takes the user's inputs and knows the parameters."""
+    search: Runs
+    taps: bool
+    """Values inside are wanted in the native precision, too."""
+    judged: int
+
+    @property
+    def ambiguous(self) -> bool:
+        return self.search.ambiguous
+
+    def run_native(self, inputs: Arrays) -> Arrays:
+        return [*self.native, *self.search.run_native(inputs)[self.judged :]] if self.taps else self.native
+
+    def run_wide(self, inputs: Arrays) -> Arrays:
+        return self.search.run_wide(inputs)
+
+
+@dataclass
+class Whole:
+    """The model end to end, on all samples.
+
+    Args:
+        edge: what enters and leaves it.
+        native: the user's own build, or the reason why there is none.
+        rulers: measure on each sample.
+    """
+
+    edge: Boundary
+    native: Executable | str
+    rulers: Sequence[Ruler]
+    drifts: Mapping[str, Drift] = field(default_factory=dict)
+    """How far values inside are off by themselves and by all before them, by graph node; filled by `judge` or `tap`."""
+    _outputs: list[Arrays] = field(default_factory=list)
+
+    def run(self) -> str:
+        """Run the user's own build on each sample, once; the reason if it cannot be."""
+        if isinstance(self.native, str):
+            return self.native
+        if not self._outputs:
+            try:
+                self._outputs = [self._run(self.native, ruler) for ruler in self.rulers]
+            except RunError as error:
+                return str(error)
+        return ""
+
+    def _run(self, native: Executable, ruler: Ruler) -> Arrays:
+        given = [as_array(ruler.reference.native[name]) for name in ruler.program.inputs]
+        with ruler.clock("run"):
+            return native.run(AS_GIVEN, given)
+
+    def clearly_deviates(self) -> bool:
+        """True if what the user sees is off by more than most rounding, so that the parts will be needed (a guess that saves a build)."""
+        pairs = zip(self._outputs, self.rulers, strict=True)
+        return any(_far(arrays, ruler, i, node) for arrays, ruler in pairs for i, node in enumerate(self.edge.outputs))
+
+    def judge_native(self) -> Judgement:
+        """What can be said without the float64 build: how far the model is off, not whether rounding explains it."""
+        pairs = zip(self._outputs, self.rulers, strict=True)
+        deviations = [_deviation(arrays, ruler, i, node) for arrays, ruler in pairs for i, node in enumerate(self.edge.outputs)]
+        reason = "it was run as you build it, and there was no build left for float64, which tells rounding from a fault"
+        return replace(unresolved(reason), deviation32=max(deviations, default=0.0))
+
+    def judge(self, built: Part, *, closely: bool = False, taps: bool = False) -> Judgement:
+        """Judge the model, given its float64 version; with `taps`, measure the values inside as well."""
+        if reason := self.run():
+            return unresolved(reason)
+        judgements = []
+        for ruler, native in zip(self.rulers, self._outputs, strict=True):
+            part = built
+            if not isinstance(built.runnable, str):
+                given = _AsGiven(native, built.runnable, taps, len(self.edge.outputs))
+                part = Part(built.edge, given)
+            judgements.append(self._measure(ruler, part, closely=closely, taps=taps))
+        return worst_of(judgements)
+
+    def tap(self, part: Part) -> None:
+        """Measure the values inside, from both of the search's own builds."""
+        for ruler in self.rulers:
+            _, evidence = ruler.measure_with_evidence(part)
+            self._note(ruler, evidence)
+
+    def _note(self, ruler: Ruler, evidence: Evidence | None) -> None:
+        if evidence is not None:
+            with ruler.clock("compare"):
+                found = drifts(evidence)
+            self.drifts = {name: further(self.drifts.get(name), drift) for name, drift in found.items()}
+
+    def _measure(self, ruler: Ruler, part: Part, *, closely: bool, taps: bool) -> Judgement:
+        judgement, evidence = ruler.measure_with_evidence(part, closely=closely)
+        if taps:
+            self._note(ruler, evidence)
+        return judgement
+
+
+def _deviation(arrays: Arrays, ruler: Ruler, position: int, node: fx.Node) -> float:
+    """Largest error over largest expected value; infinite where there is nothing to compare."""
+    expected = as_array(ruler.reference.native[node.name])
+    if position >= len(arrays) or arrays[position].shape != expected.shape:
+        return math.inf
+    if expected.size == 0 or (arrays[position] == expected).all():
+        return 0.0
+    if not is_float(expected):
+        return 1.0
+    scale = float(abs(expected.astype(float)).max())
+    error = float(abs(arrays[position].astype(float) - expected.astype(float)).max()) / scale if scale else math.inf
+    return math.inf if math.isnan(error) else error
+
+
+def _far(arrays: Arrays, ruler: Ruler, position: int, node: fx.Node) -> bool:
+    unit = UNIT.get(declared_dtype(node) or node.meta["val"].dtype, 0.0)
+    return _deviation(arrays, ruler, position, node) > THRESHOLD * unit
