@@ -115,6 +115,11 @@ def _commit() -> str:
         return "unknown"
 
 
+def say(text: str) -> None:
+    """Tell whoever waits at the terminal."""
+    print(text, flush=True)  # noqa: T201 - for scripts
+
+
 def table(head: Sequence[str], body: Iterable[Sequence[str]]) -> str:
     """A table in Markdown."""
     return "\n".join(f"| {' | '.join(cells)} |" for cells in (head, ("---",) * len(head), *body))

@@ -74,7 +74,7 @@ class Whole:
             return native.run(AS_GIVEN, given)
 
     def clearly_deviates(self) -> bool:
-        """True if what the user sees is off by more than most rounding, so that the parts will be needed (a guess that saves a build)."""
+        """True if what the user sees is off by more than most rounding, so that the parts will be needed: a guess, to save a build."""
         pairs = zip(self._outputs, self.rulers, strict=True)
         return any(_far(arrays, ruler, i, node) for arrays, ruler in pairs for i, node in enumerate(self.edge.outputs))
 
