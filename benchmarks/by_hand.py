@@ -276,7 +276,7 @@ RIVALS: dict[str, Callable[[Subject, Converter], None]] = {
 }
 
 
-def run_rival(name: str, model: str, small: bool, cap_seconds: float) -> Outcome:  # noqa: FBT001 - crosses a process
+def run_rival(name: str, model: str, small: bool, cap_seconds: float) -> Outcome:
     """One whole pass, or what of it fits into `cap_seconds`."""
     it = subject(model, small=small)
     warm_up(locating=False)

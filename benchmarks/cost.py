@@ -22,13 +22,13 @@ PAGE = ROOT / "docs" / "cost.md"
 MODELS = ("minilm", "resnet18", "gpt2")
 
 
-def describe(model: str, small: bool) -> Measured:  # noqa: FBT001 - crosses a process
+def describe(model: str, small: bool) -> Measured:
     """What the model is, nothing measured yet."""
     it = subject(model, small=small)
     return Measured(it.title, it.planted)
 
 
-def measure(model: str, small: bool, scope: str, repeats: int) -> Ours:  # noqa: FBT001 - crosses a process
+def measure(model: str, small: bool, scope: str, repeats: int) -> Ours:
     """A plain conversion and `locate` by turns."""
     from bisect_tvm import locate
 

@@ -17,12 +17,13 @@ from bisect_tvm.errors import BisectError, one_line
 from bisect_tvm.lowering.build import Builder, BuildError, RunError, parse_target
 from bisect_tvm.lowering.importer import ImporterError, import_program
 from bisect_tvm.lowering.workshop import Workshop
-from bisect_tvm.measure import as_array
+from bisect_tvm.measure import Ruler, as_array
 from bisect_tvm.model.capture import Program
 from bisect_tvm.model.hierarchy import component_tree
-from bisect_tvm.model.reference import Reference, require_runs, run_reference
+from bisect_tvm.model.reference import Reference, run_reference
 from bisect_tvm.model.untouched import untouched
 from bisect_tvm.numerics.judge import Judgement
+from bisect_tvm.parts import Cutter
 from bisect_tvm.probe import Probe
 from bisect_tvm.stopwatch import Stopwatch
 from docs.operator_samples import Sample
@@ -59,7 +60,6 @@ def judge_samples(samples: Sequence[Sample]) -> list[Result]:
         for i, sample in enumerate(samples):
             try:
                 alone = program_of([sample])
-                require_runs(alone)
                 _require_numbers(alone, run_reference(alone))
                 sound.append(i)
             except Exception as error:
@@ -83,7 +83,9 @@ def _judge_together(samples: Sequence[Sample]) -> list[Result]:
     tree = component_tree(program)
     clock = Stopwatch()
     workshop = Workshop(Builder(parse_target(TARGET)), None, clock)
-    probe = Probe(program, tree, run_reference(program), workshop, clock, lambda line: None)
+    reference = run_reference(program)
+    cutter, ruler = Cutter(program, reference.values, workshop, clock), Ruler(program, reference, clock)
+    probe = Probe(program, tree, cutter, [ruler], lambda: "not built", lambda: None, lambda line: None)
     by_node = {component.nodes[0]: component for component in tree.children}
     answers = probe(list(by_node.values()))
     results = []
@@ -105,7 +107,7 @@ def _natively(sample: Sample, reason: str) -> Result:
     except ImporterError:
         return result_of(sample, reason=reason)
     try:
-        executable = Builder(parse_target(TARGET)).build(dict(imported.module.functions_items()))
+        executable = Builder(parse_target(TARGET)).build_as_given(dict(imported.module.functions_items()))
     except BuildError:
         return result_of(sample, imports=True, reason=reason)
     try:
@@ -143,7 +145,7 @@ def program_of(samples: Sequence[Sample]) -> Program:
         example_inputs=None,
         verifiers=_undecomposed().verifiers,
     )
-    return Program(exported, bindings, tuple(bindings), {node.name: node for node in graph.nodes}, "", frozenset())
+    return Program(exported, bindings, (bindings,), tuple(bindings), {node.name: node for node in graph.nodes}, "", frozenset())
 
 
 @functools.cache

@@ -8,7 +8,7 @@ import torch
 from torch import nn
 from torch.export import ExportedProgram
 
-from bisect_tvm.lowering.build import Builder, Functions, legalize, parse_target
+from bisect_tvm.lowering.build import Builder, Functions, parse_target
 from bisect_tvm.lowering.importer import Constants, Imported, import_program
 from bisect_tvm.lowering.workshop import Runnable, Workshop
 from bisect_tvm.stopwatch import Stopwatch
@@ -30,17 +30,24 @@ def imported(model: Any, *inputs: torch.Tensor, convert_map: Any = None) -> Impo
 def legalized(model: Any, *inputs: torch.Tensor) -> tuple[Functions, Constants]:
     """Functions and kernels, and what is known about the constants that were rounded on the way."""
     made = imported(model, *inputs)
-    return legalize(dict(made.module.functions_items()), TARGET), made.constants
+    return Builder(TARGET).lower(dict(made.module.functions_items())), made.constants
 
 
 def workshop(convert_map: Any = None) -> Workshop:
     return Workshop(Builder(TARGET), convert_map, Stopwatch())
 
 
+def built(model: Any, *inputs: torch.Tensor, created: Sequence[np.ndarray[Any, Any]] = (), decompose: bool = True) -> Runnable:
+    """The model in both precisions. `created` is what the graph makes from nothing, in float64."""
+    shop = workshop()
+    part = shop.import_one("f", exported(model, *inputs, decompose=decompose), created)
+    assert part is not None, shop.failures
+    return shop.build_parts({"f": part})["f"]
+
+
 def run_wide(
     model: Any, *inputs: torch.Tensor, created: Sequence[np.ndarray[Any, Any]] = (), decompose: bool = True
 ) -> list[np.ndarray[Any, Any]]:
-    """What TVM computes in float64, of inputs in float64. `created` is what the graph makes from nothing, in float64."""
-    runnable = workshop().build_whole(exported(model, *inputs, decompose=decompose), created)
-    assert isinstance(runnable, Runnable), runnable
+    """What TVM computes in float64, of inputs in float64."""
+    runnable = built(model, *inputs, created=created, decompose=decompose)
     return runnable.run_wide([x.double().numpy() if x.is_floating_point() else x.numpy() for x in inputs])

@@ -9,11 +9,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 from tvm import relax
 
-from bisect_tvm.lowering import workshop as workshop_module
 from bisect_tvm.lowering.approximations import gelu_tanh
-from bisect_tvm.lowering.build import Builder, BuildError, RunError, _arrays, failing_kernels, kernels_of, legalize
+from bisect_tvm.lowering.build import Builder, BuildError, Executable, RunError, _arrays, failing_kernels, kernels_of
 from bisect_tvm.lowering.widen import Widener
-from bisect_tvm.lowering.workshop import Runnable, _halve
+from bisect_tvm.lowering.workshop import _halve
 from tests.lowering.helpers import TARGET, exported, imported, legalized, workshop
 
 X = torch.linspace(-2, 2, 8).reshape(2, 4)
@@ -117,8 +116,8 @@ def test_a_part_that_cannot_be_built_is_set_aside() -> None:
 def test_parts_are_lowered_and_widened_once(monkeypatch: pytest.MonkeyPatch, bad: bool, builds: int) -> None:
     lowerings: list[Any] = []
     widened: list[str] = []
-    add = Widener.add
-    monkeypatch.setattr(workshop_module, "legalize", lambda *given: lowerings.append(given) or legalize(*given))
+    add, lower = Widener.add, Builder.lower
+    monkeypatch.setattr(Builder, "lower", lambda self, functions: lowerings.append(functions) or lower(self, functions))
     monkeypatch.setattr(Widener, "add", lambda self, name, constants: widened.append(name) or add(self, name, constants))
     shop = workshop()
     parts = {"fa": imported(torch.sin, X), "fb": imported(cumulated if bad else torch.cos, X), "fc": imported(torch.exp, X)}
@@ -133,15 +132,15 @@ def test_what_cannot_be_lowered_is_set_aside() -> None:
     """The halves that can be are built together all the same, with kernels of the same name in them."""
     shop = workshop()
     parts = {f"f{n}": imported(lambda x, n=n: torch.add(x, x, alpha=1) * float(n), X) for n in range(1, 5)}
-    sound = workshop_module.legalize
+    sound = Builder.lower
 
-    def choosy(functions: Any, target: Any) -> Any:
+    def choosy(self: Builder, functions: Any) -> Any:
         if any(variable.name_hint == "f2" for variable in functions):
             raise BuildError("no")
-        return sound(functions, target)
+        return sound(self, functions)
 
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(workshop_module, "legalize", choosy)
+        patch.setattr(Builder, "lower", choosy)
         built = shop.build_parts(parts)
     assert shop.failures == {"f2": "no"}
     assert shop.builder.builds == 1
@@ -150,9 +149,23 @@ def test_what_cannot_be_lowered_is_set_aside() -> None:
 
 
 def test_the_whole_that_cannot_be_built_gives_the_reason() -> None:
-    assert "TVM cannot" in str(workshop().build_whole(exported(cumulated, X)))
-    assert "var_mean" in str(workshop().build_whole(exported(lambda x: torch.var_mean(x, 1)[0], X)))
-    assert isinstance(workshop().build_whole(exported(torch.sin, X)), Runnable)
+    assert "TVM cannot" in str(workshop().build_as_given(imported(cumulated, X)))
+    executable = workshop().build_as_given(imported(torch.sin, X))
+    assert isinstance(executable, Executable)
+    np.testing.assert_allclose(executable.run("main", [X.numpy()])[0], X.sin().numpy(), rtol=1e-6)
+
+
+def test_both_precisions_can_be_built_apart() -> None:
+    shop = workshop()
+    parts = {"fa": imported(torch.sin, X), "fb": imported(torch.cos, X)}
+    built = shop.build_parts(parts, apart=True)
+    assert shop.builder.builds == 2
+    together = workshop().build_parts(parts)
+    for key in parts:
+        assert built[key].native is not built[key].wide
+        assert built[key].run_native([X.numpy()])[0].tobytes() == together[key].run_native([X.numpy()])[0].tobytes()
+        wide = X.double().numpy()
+        assert built[key].run_wide([wide])[0].tobytes() == together[key].run_wide([wide])[0].tobytes()
 
 
 def test_nothing_to_build() -> None:

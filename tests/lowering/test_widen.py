@@ -10,8 +10,7 @@ from torch.nn import functional
 from bisect_tvm.lowering.build import Functions
 from bisect_tvm.lowering.importer import Constants
 from bisect_tvm.lowering.widen import Widener
-from bisect_tvm.lowering.workshop import Runnable
-from tests.lowering.helpers import exported, imported, legalized, run_wide, workshop
+from tests.lowering.helpers import built, imported, legalized, run_wide, workshop
 
 NARROW = re.compile(r"\b(float32|float16|bfloat16)(x\d+)?\b")
 
@@ -161,16 +160,14 @@ def test_a_float32_number_in_one_part_and_the_double_in_another_are_told_apart()
 
 
 def test_both_in_one_part_cannot_be_told_apart_and_it_is_said() -> None:
-    runnable = workshop().build_whole(exported(lambda x: (x * 0.1, x * OWN), X))
-    assert isinstance(runnable, Runnable)
+    runnable = built(lambda x: (x * 0.1, x * OWN), X)
     assert runnable.ambiguous
     second = runnable.run_wide([X.double().numpy()])[1]
     assert np.array_equal(second, (X.double() * OWN).numpy())
 
 
 def run_on(x: list[float], function: Any) -> list[list[float]]:
-    runnable = workshop().build_whole(exported(function, torch.ones(len(x))))
-    assert isinstance(runnable, Runnable)
+    runnable = built(function, torch.ones(len(x)))
     return [result.tolist() for result in runnable.run_wide([np.array(x)])]
 
 
@@ -181,8 +178,7 @@ def test_a_number_that_vanishes_in_float32_restores_no_zero() -> None:
 
 @pytest.mark.parametrize(("dtype", "vanishes"), [(torch.float16, True), (torch.bfloat16, False), (torch.float32, False)])
 def test_a_number_that_vanishes_is_said_to_be_lost(dtype: torch.dtype, vanishes: bool) -> None:
-    runnable = workshop().build_whole(exported(lambda x: x + 1e-8, X.to(dtype)))
-    assert isinstance(runnable, Runnable)
+    runnable = built(lambda x: x + 1e-8, X.to(dtype))
     assert runnable.ambiguous == vanishes
 
 
@@ -198,8 +194,7 @@ def test_weights_are_inputs_or_constants_in_float64() -> None:
 
 
 def test_both_versions_are_built_side_by_side() -> None:
-    runnable = workshop().build_whole(exported(lambda x: torch.sin(x) * 0.1, X))
-    assert isinstance(runnable, Runnable)
+    runnable = built(lambda x: torch.sin(x) * 0.1, X)
     native, wide = runnable.run_native([X.numpy()]), runnable.run_wide([X.double().numpy()])
     assert (native[0].dtype, wide[0].dtype) == (np.float32, np.float64)
     assert 0 < np.abs(native[0] - wide[0]).max() < 1e-6

@@ -226,8 +226,20 @@ def test_a_scripted_module() -> None:
     assert "scripted" in refusal(torch.jit.trace(nn.Linear(2, 2).eval(), A), A)
 
 
-def test_a_list_of_inputs() -> None:
-    assert "tuple" in refusal(Sum().eval(), [A, B])
+def test_a_list_holds_samples() -> None:
+    program = capture(Sum().eval(), [(A, B), (B, A)], None, decompose=True)
+    assert [
+        [torch.equal(value, given) for value, given in zip(sample.values(), pair, strict=True)]
+        for sample, pair in zip(program.samples, [(A, B), (B, A)], strict=True)
+    ] == [[True, True], [True, True]]
+    assert all(torch.equal(program.bindings[name], value) for name, value in program.samples[0].items())
+
+
+def test_lists_that_hold_no_samples() -> None:
+    assert "empty list" in refusal(Sum().eval(), [])
+    assert "samples" in refusal(Sum().eval(), [[A, B]])
+    assert refusal(Sum().eval(), [(A, B), (A, B[:1])]).startswith("Sample 1 of 2 in `inputs`")
+    assert refusal(Sum().eval(), [(A, B), A]).startswith("Sample 1 of 2 in `inputs`")
 
 
 def test_an_argument_given_twice() -> None:

@@ -94,7 +94,7 @@ def test_report_without_nan_is_equal_to_its_copy(tmp_path: Path) -> None:
 def test_file_says_what_it_is(tmp_path: Path) -> None:
     content = json.loads(bert([1e-4]).save(tmp_path / "r.json").read_text())
     assert list(content)[:3] == ["format", "version", "verdict"]
-    assert (content["format"], content["version"], content["verdict"]) == ("bisect_tvm.report", 1, "FORMULA")
+    assert (content["format"], content["version"], content["verdict"]) == ("bisect_tvm.report", 2, "FORMULA")
 
 
 def test_saving_replaces_the_older_report(tmp_path: Path) -> None:
@@ -130,7 +130,7 @@ DAMAGED = {
     "other": ('{"format": "other", "version": 1}', "not a report"),
     "nan literal": (edited(set_entry(deviation64=math.nan)), "strict JSON has no NaN"),
     "nested": ("[" * 100_000, "is not a report"),
-    "newer": (edited(lambda content: content.update(version=2)), "newer bisect_tvm"),
+    "newer": (edited(lambda content: content.update(version=3)), "newer bisect_tvm"),
     "version": (edited(lambda content: content.update(version="1")), "its version is '1'"),
     "true version": (edited(lambda content: content.update(version=True)), "its version is True"),
     "no version": (edited(lambda content: content.pop("version")), "its version is None"),

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from bisect_tvm.search.walk import walk
+from bisect_tvm.search.walk import Looks, walk
 from tests.search.trees import (
     AGREES,
     FAILS,
@@ -30,7 +30,7 @@ Tree = tuple[Node, dict[str, Answer]]
 def test_planted_operators_are_found_exactly_and_in_order(case: tuple[Node, list[str], list[str]]) -> None:
     root, failing, unresolved = case
     answers = spread_up(root, {**dict.fromkeys(failing, FAILS), **dict.fromkeys(unresolved, UNRESOLVED)})
-    found = walk(root, PlantedProbe(answers))
+    found = walk(root, Looks(PlantedProbe(answers)))
     assert list(found.culprits) == failing
     assert found.interactions == frozenset()
 
@@ -39,7 +39,7 @@ def test_planted_operators_are_found_exactly_and_in_order(case: tuple[Node, list
 def test_planted_operators_are_found_also_where_nothing_around_them_shows_it(case: tuple[Node, list[str], list[str]]) -> None:
     root, failing, unresolved = case
     answers = {root.id: FAILS, **dict.fromkeys(failing, FAILS), **dict.fromkeys(unresolved, UNRESOLVED)}
-    found = walk(root, PlantedProbe(answers))
+    found = walk(root, Looks(PlantedProbe(answers)))
     assert [id for id in found.culprits if id != root.id] == [id for id in failing if id != root.id]
     assert root.id in found.answers
 
@@ -49,7 +49,7 @@ def test_any_answers_leave_the_search_lawful(case: Tree, exhaustive: bool) -> No
     """What holds whatever the probe says."""
     root, answers = case
     probe = PlantedProbe(answers)
-    found = walk(root, probe, exhaustive=exhaustive)
+    found = walk(root, Looks(probe), exhaustive=exhaustive)
     nodes = {node.id: node for node in preorder(root)}
     order = list(nodes)
     assert len(probe.asked) == len(set(probe.asked)), "asked twice"
@@ -71,7 +71,7 @@ def test_any_answers_leave_the_search_lawful(case: Tree, exhaustive: bool) -> No
 def test_every_part_of_what_does_not_agree_is_asked(case: Tree) -> None:
     root, answers = case
     probe = PlantedProbe(answers)
-    walk(root, probe)
+    walk(root, Looks(probe))
     for node in preorder(root):
         if node.id in probe.asked and answers[node.id] != AGREES:
             assert all(child.id in probe.asked for child in node.children)
@@ -80,7 +80,7 @@ def test_every_part_of_what_does_not_agree_is_asked(case: Tree) -> None:
 @given(answered())
 def test_the_way_to_every_culprit_is_in_the_table(case: Tree) -> None:
     root, answers = case
-    found = walk(root, PlantedProbe(answers))
+    found = walk(root, Looks(PlantedProbe(answers)))
     for node in preorder(root):
         if any(below.id in found.culprits for below in preorder(node)):
             assert node.id in found.answers
@@ -89,7 +89,7 @@ def test_the_way_to_every_culprit_is_in_the_table(case: Tree) -> None:
 @given(answered())
 def test_an_unresolved_component_is_never_a_culprit(case: Tree) -> None:
     root, answers = case
-    found = walk(root, PlantedProbe(answers), exhaustive=True)
+    found = walk(root, Looks(PlantedProbe(answers)), exhaustive=True)
     assert not any(answers[id].unresolved for id in found.culprits)
 
 
@@ -97,7 +97,7 @@ def test_an_unresolved_component_is_never_a_culprit(case: Tree) -> None:
 def test_all_failing_operators_are_culprits_once_the_root_does_not_agree(case: Tree) -> None:
     root, answers = case
     answers = {**answers, root.id: UNRESOLVED if root.children else FAILS}
-    found = walk(root, PlantedProbe(answers))
+    found = walk(root, Looks(PlantedProbe(answers)))
     failing = [leaf.id for leaf in leaves(root) if answers[leaf.id].diverges]
     assert [id for id in found.culprits if id not in found.interactions] == failing
 
@@ -107,7 +107,7 @@ def test_a_root_that_agrees_ends_the_search(case: tuple[Node, list[str], list[st
     root, failing, unresolved = case
     answers = {**dict.fromkeys(failing, FAILS), **dict.fromkeys(unresolved, UNRESOLVED), root.id: AGREES}
     probe = PlantedProbe(answers)
-    found = walk(root, probe)
+    found = walk(root, Looks(probe))
     assert probe.questions == [[root.id]]
     assert found.culprits == ()
     assert list(found.answers) == [root.id]
@@ -119,7 +119,7 @@ def test_exhaustive_goes_on_though_the_root_agrees(case: tuple[Node, list[str], 
     answers = {**dict.fromkeys(failing, FAILS), **dict.fromkeys(unresolved, UNRESOLVED)}
     if root.children:
         answers[root.id] = AGREES
-    found = walk(root, PlantedProbe(answers), exhaustive=True)
+    found = walk(root, Looks(PlantedProbe(answers)), exhaustive=True)
     assert list(found.culprits) == failing
 
 
@@ -128,7 +128,7 @@ TREE = numbered(((None, None), (None, (None, None))))
 
 
 def ask(**planted: Answer) -> tuple[tuple[str, ...], frozenset[str]]:
-    found = walk(TREE, PlantedProbe({id.removeprefix("_"): answer for id, answer in planted.items()}))
+    found = walk(TREE, Looks(PlantedProbe({id.removeprefix("_"): answer for id, answer in planted.items()})))
     return found.culprits, found.interactions
 
 
@@ -166,7 +166,7 @@ def test_what_is_not_perfect_is_asked_again_under_a_component_that_fails_alone(
 ) -> None:
     fails = Answer(diverges=True, excess=component)
     strictly = PlantedProbe({"3": strict, "5": FAILS})
-    found = walk(TREE, PlantedProbe({"0": fails, "1": fails, "3": IMPERFECT, "5": AGREES}), strictly=strictly)
+    found = walk(TREE, Looks(PlantedProbe({"0": fails, "1": fails, "3": IMPERFECT, "5": AGREES}), strictly=strictly))
     assert strictly.asked == ["3"]
     assert (found.culprits, found.interactions) == (culprits, set(interactions))
     assert found.acquitted == set(acquitted)
@@ -175,14 +175,14 @@ def test_what_is_not_perfect_is_asked_again_under_a_component_that_fails_alone(
 
 def test_a_component_is_acquitted_where_a_part_of_it_is_undecided() -> None:
     strictly = PlantedProbe({})
-    found = walk(TREE, PlantedProbe({"0": FAILS, "1": FAILS, "3": Answer(undecided=2)}), strictly=strictly)
+    found = walk(TREE, Looks(PlantedProbe({"0": FAILS, "1": FAILS, "3": Answer(undecided=2)}), strictly=strictly))
     assert (found.culprits, found.acquitted) == ((), {"0", "1"})
     assert strictly.asked == []
 
 
 def test_without_a_strict_probe_nothing_is_asked_again() -> None:
     fails = Answer(diverges=True, excess=70.0)
-    assert walk(TREE, PlantedProbe({"0": fails, "1": fails, "3": IMPERFECT})).interactions == {"1"}
+    assert walk(TREE, Looks(PlantedProbe({"0": fails, "1": fails, "3": IMPERFECT}))).interactions == {"1"}
 
 
 @given(answered())
@@ -190,8 +190,8 @@ def test_a_second_look_asks_about_operators_that_were_not_accused(case: Tree) ->
     root, answers = case
     answers = {id: replace(answer, strictest=9.0) for id, answer in answers.items()}
     strictly = PlantedProbe({})
-    found = walk(root, PlantedProbe(answers), strictly=strictly)
-    plain = walk(root, PlantedProbe(answers))
+    found = walk(root, Looks(PlantedProbe(answers), strictly=strictly))
+    plain = walk(root, Looks(PlantedProbe(answers)))
     assert (found.culprits, found.interactions, found.acquitted) == (plain.culprits, plain.interactions, frozenset())
     assert len(set(strictly.asked)) == len(strictly.asked)
     assert not any(answers[id].diverges or answers[id].unresolved for id in strictly.asked)
@@ -199,7 +199,7 @@ def test_a_second_look_asks_about_operators_that_were_not_accused(case: Tree) ->
 
 def test_nothing_is_asked_again_where_the_parts_explain_it() -> None:
     strictly = PlantedProbe({"3": FAILS})
-    found = walk(TREE, PlantedProbe({"0": FAILS, "1": FAILS, "2": FAILS, "3": IMPERFECT}), strictly=strictly)
+    found = walk(TREE, Looks(PlantedProbe({"0": FAILS, "1": FAILS, "2": FAILS, "3": IMPERFECT}), strictly=strictly))
     assert strictly.questions == []
     assert found.culprits == ("2",)
 
@@ -216,25 +216,25 @@ def test_an_unresolved_part_hides_no_failing_one() -> None:
 
 def test_questions_go_level_by_level_and_operators_first() -> None:
     probe = PlantedProbe({"0": FAILS, "4": FAILS, "6": FAILS, "8": FAILS})
-    walk(TREE, probe)
+    walk(TREE, Looks(probe))
     assert probe.questions == [["0"], ["2", "3", "5", "7", "8"], ["1", "4"], ["6"]]
 
 
 def test_a_root_that_agrees_without_meaning_much_does_not_end_the_search() -> None:
-    found = walk(TREE, PlantedProbe({"0": Answer(conclusive=False), "7": FAILS}))
+    found = walk(TREE, Looks(PlantedProbe({"0": Answer(conclusive=False), "7": FAILS})))
     assert found.culprits == ("7",)
 
 
 def test_what_agrees_is_not_taken_apart() -> None:
     probe = PlantedProbe({"0": FAILS, "2": FAILS, "1": FAILS})
-    walk(TREE, probe)
+    walk(TREE, Looks(probe))
     assert "4" in probe.asked  # for the table
     assert "6" not in probe.asked
 
 
 def test_a_model_of_a_single_operator() -> None:
     probe = PlantedProbe({"0": FAILS})
-    assert walk(Node("0"), probe).culprits == ("0",)
+    assert walk(Node("0"), Looks(probe)).culprits == ("0",)
     assert probe.questions == [["0"]]
 
 
@@ -249,7 +249,7 @@ def test_every_set_of_answers_of_small_trees(shape: object) -> None:
     for chosen in itertools.product([AGREES, FAILS, UNRESOLVED], repeat=len(nodes)):
         answers = {node.id: answer for node, answer in zip(nodes, chosen, strict=True)}
         for exhaustive in (False, True):
-            found = walk(root, PlantedProbe(answers), exhaustive=exhaustive)
+            found = walk(root, Looks(PlantedProbe(answers)), exhaustive=exhaustive)
             wanted = [] if answers[root.id] == AGREES and not exhaustive else _by_definition(nodes, answers, found.answers)
             assert list(found.culprits) == wanted, (shape, answers, exhaustive)
 
@@ -277,6 +277,6 @@ def test_deep_trees(place: str, exhaustive: bool) -> None:
         node = Node(str(number), (node,))
     fails_from = {"top": 0, "middle": levels // 2, "bottom": levels}[place]
     probe = PlantedProbe({str(number): FAILS for number in range(fails_from + 1)})
-    found = walk(node, probe, exhaustive=exhaustive)
+    found = walk(node, Looks(probe), exhaustive=exhaustive)
     assert found.culprits == (str(fails_from),)
     assert len(probe.questions) <= levels + 2

@@ -20,6 +20,7 @@ class Answer:
     excess: float = 0.0
     strictest: float = 0.0
     undecided: int = 0
+    doubtful: bool = False
 
 
 AGREES, FAILS, UNRESOLVED = Answer(), Answer(diverges=True, excess=1e9), Answer(unresolved=True)

@@ -1,6 +1,6 @@
 """Many judgements from one build: the parts of a model take weights as inputs, so other weights and inputs need no other build."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -11,12 +11,14 @@ from torch.utils import _pytree as pytree
 
 from bisect_tvm.lowering.build import Builder, parse_target
 from bisect_tvm.lowering.workshop import Workshop
+from bisect_tvm.measure import Ruler
 from bisect_tvm.model.capture import Program, capture
 from bisect_tvm.model.hierarchy import Component, component_tree
 from bisect_tvm.model.reference import run_reference
-from bisect_tvm.numerics.judge import Judgement, unresolved
+from bisect_tvm.numerics.judge import Judgement
+from bisect_tvm.parts import Cutter
 from bisect_tvm.probe import Probe
-from bisect_tvm.search.walk import Found, walk
+from bisect_tvm.search.walk import Found, Looks, walk
 from bisect_tvm.stopwatch import Stopwatch
 from tests.quick import UNOPTIMISED
 from tests.sweep.zoo import make
@@ -63,23 +65,18 @@ class Sweep:
         self.program = capture(model, inputs, None, decompose=True)
         self.tree = component_tree(self.program)
         self.workshop = Workshop(Builder(parse_target(UNOPTIMISED)), None, Stopwatch())
-        self._parts: Any = None
+        self._cutter: Cutter | None = None
 
     def search(self, seed: int, scale: float) -> Outcome:
         """Search with other weights and inputs. The model as a whole is not built, for that would hold its weights."""
         program = self._rebound(*make(self.kind, seed, scale))
         reference = run_reference(program)
-        probe = Probe(program, self.tree, reference, self.workshop, self.workshop.clock, lambda line: None)
-        # The probe builds parts when it is first asked; from then on they are handed from probe to probe.
-        probe._parts = self._parts
-
-        def parts_only(components: Sequence[Component]) -> Mapping[str, Judgement]:
-            if components[0] is self.tree:
-                return {self.tree.id: unresolved("not built")}
-            return probe(components)
-
-        found = walk(self.tree, parts_only, strictly=probe.strictly, exhaustive=True)
-        self._parts = probe._parts
+        clock = self.workshop.clock
+        before = self._cutter or Cutter(program, reference.values, self.workshop, clock)
+        self._cutter = replace(before, program=program, values=reference.values)  # it keeps what was built
+        ruler = Ruler(program, reference, clock)
+        probe = Probe(program, self.tree, self._cutter, [ruler], lambda: "not built", lambda: None, lambda line: None)
+        found = walk(self.tree, Looks(probe, probe.closely, probe.strictly), exhaustive=True)
         parts = {component.id: component for component in self.tree.walk()[1:]}
         return Outcome(seed, scale, found, parts, program.nodes, reference.values)
 
@@ -94,4 +91,4 @@ class Sweep:
         tensors = [leaf for leaf in pytree.tree_leaves(inputs) if isinstance(leaf, torch.Tensor)]
         bindings.update(zip(self.program.inputs, tensors, strict=True))
         assert all(bindings[name].shape == value.shape for name, value in self.program.bindings.items())
-        return replace(self.program, bindings=bindings)
+        return replace(self.program, bindings=bindings, samples=({name: bindings[name] for name in self.program.inputs},))
