@@ -161,8 +161,14 @@ def test_an_operator_that_draws_nothing_is_not_random() -> None:
     ],
     ids=["lines", "no message", "blank line first"],
 )
-@pytest.mark.parametrize("call", [1, 2], ids=["first call", "call that looks for random numbers"])
-def test_what_pytorch_cannot_run_is_explained(monkeypatch: pytest.MonkeyPatch, error: Exception, told: str, call: int) -> None:
+@pytest.mark.parametrize(
+    ("call", "precision"),
+    [(1, "the model's own precision"), (2, "float64"), (3, "float64")],
+    ids=["native call", "call in float64", "call that looks for random numbers"],
+)
+def test_what_pytorch_cannot_run_is_explained(
+    monkeypatch: pytest.MonkeyPatch, error: Exception, told: str, call: int, precision: str
+) -> None:
     program = captured(Random(torch.rand_like), torch.randn(3))
     (node,) = (node for node in program.nodes.values() if node.op == "call_function")
     works = node.target
@@ -180,7 +186,7 @@ def test_what_pytorch_cannot_run_is_explained(monkeypatch: pytest.MonkeyPatch, e
     monkeypatch.setattr(node, "target", target)
     with pytest.raises(CaptureError) as caught:
         run_reference(program)
-    assert str(caught.value).endswith(f" ({node.name}) in float64: {told}")
+    assert str(caught.value).endswith(f" ({node.name}) in {precision}: {told}")
     assert caught.value.__cause__ is error
 
 
