@@ -64,15 +64,16 @@ def assemble(
         fingerprint: of model, inputs and options.
         before: the report that this one continues.
     """
-    answers = dict(findings.found.answers)
+    answers = {**findings.found.answers, **findings.run_judgements}
     if tree.id not in answers:
         answers[tree.id] = unresolved(unfinished or "it was not looked at")
     entries = [
         _entry(component, parent, _judgement(component.id, answers, findings.found.acquitted), findings)
-        for component, parent in _placed(tree, findings.runs, {*answers, *(run.id for run in findings.runs)})
+        for component, parent in _placed(tree, findings.runs, answers.keys())
     ]
     if before is not None:
-        entries = [_with_drift(entry, {old.id: old for old in before.tree}) for entry in entries]
+        old = {entry.id: entry for entry in before.tree}
+        entries = [_with_drift(entry, old) for entry in entries]
     report = Report(
         verdict=_overall(tuple(entries), set(findings.culprits)),
         summary="",
@@ -110,17 +111,16 @@ def _placed(tree: Component, runs: Sequence[Component], measured: Set[str]) -> l
     return placed
 
 
-def _judgement(id: str, answers: Mapping[str, Judgement], acquitted: Set[str]) -> Judgement | None:
+def _judgement(id: str, answers: Mapping[str, Judgement], acquitted: Set[str]) -> Judgement:
     """The probe's judgement, unless the search acquitted the component."""
-    judgement = answers.get(id)
-    if judgement is None or id not in acquitted:
+    judgement = answers[id]
+    if id not in acquitted:
         return judgement
     reason = f"its operators, each within its own noise floor or undecided, add up to it: {judgement.reason}"
     return replace(judgement, verdict=Verdict.ROUNDING, stated=(Verdict.ROUNDING,), reason=reason)
 
 
-def _entry(component: Component, parent: str | None, judgement: Judgement | None, findings: Findings) -> Entry:
-    judgement = judgement or findings.run_judgements[component.id]
+def _entry(component: Component, parent: str | None, judgement: Judgement, findings: Findings) -> Entry:
     interaction = (component.id in findings.found.interactions and component.id in findings.culprits) or component.kind == "run"
     verdict = Verdict.INTERACTION if interaction else judgement.verdict
     before, after = findings.drifts.get(component.id, (None, None))

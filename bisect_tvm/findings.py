@@ -10,7 +10,7 @@ from bisect_tvm.model.hierarchy import JOINT, Component, joined, operator_reader
 from bisect_tvm.numerics.judge import Judgement
 from bisect_tvm.probe import Probe
 from bisect_tvm.report.report import Kept, Proof
-from bisect_tvm.search.narrow import Run
+from bisect_tvm.search.runs import Run
 from bisect_tvm.search.search import Search
 from bisect_tvm.search.walk import Looks
 

@@ -7,6 +7,7 @@ Here the rooms meet: what PyTorch says (model), what TVM makes of it (lowering) 
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
+from functools import cached_property
 
 from bisect_tvm.errors import StoppedError
 from bisect_tvm.lowering.build import Executable
@@ -54,6 +55,7 @@ class Probe:
         self._native, self._check, self._progress = native, check, progress
         self._values = rulers[0].reference.values
         self._parts: dict[str, Part] = {}
+        self._edges: dict[tuple[str, ...], Boundary] = {}
         self._by_nodes: dict[tuple[str, ...], Judgement] = {}
         self._whole: Whole | None = None
         self._taps: Part | None = None
@@ -95,9 +97,8 @@ class Probe:
     def swap(self, replacing: Mapping[str, Sequence[Component]]) -> Mapping[str, Judgement]:
         """Judge the whole model with the reference's values in place of what some components give: each question by its name."""
         self._progress("building the model with the culprits replaced by the reference")
-        edge = whole(self._program, self._tree, self._values)
         edges = {
-            name: swapped(self._program, edge, [node for part in parts for node in part.nodes], self._values)
+            name: swapped(self._program, self._whole_edge, [node for part in parts for node in part.nodes], self._values)
             for name, parts in replacing.items()
         }
         before = self._cutter.workshop.builder.builds
@@ -125,25 +126,34 @@ class Probe:
 
     def edge_of(self, component: Component) -> Boundary:
         """What enters and leaves a component."""
-        return boundary(self._program, component, self._values)
+        if component.nodes not in self._edges:
+            self._edges[component.nodes] = boundary(self._program, component, self._values)
+        return self._edges[component.nodes]
+
+    @cached_property
+    def _whole_edge(self) -> Boundary:
+        return whole(self._program, self._tree, self._values)
 
     def _answer(self, component: Component, count: str) -> Judgement:
         if component is self._tree:
             return self._judge_whole()
-        if component.id not in self._parts:
-            self._build(self._tree.walk())
+        part = self._part_of(component)
         self._progress(f"comparing {_name(component)} {count}")
         if component.nodes not in self._by_nodes:  # a module that holds one operator is that operator
-            self._by_nodes[component.nodes] = self._measure(self._parts[component.id])
+            self._by_nodes[component.nodes] = self._measure(part)
         return self._by_nodes[component.nodes]
 
     def _again(self, component: Component, *, strictly: bool = False, closely: bool = False) -> Judgement:
         self._progress(f"looking again at {_name(component)}")
         if component is self._tree:
             return self._judge_whole(closely=closely)
-        if component.id not in self._parts:  # it was judged by the run that this one resumes
+        return self._measure(self._part_of(component), strictly=strictly, closely=closely)
+
+    def _part_of(self, component: Component) -> Part:
+        """What was built of a component; where nothing was yet, every part of the program is."""
+        if component.id not in self._parts:
             self._build(self._tree.walk())
-        return self._measure(self._parts[component.id], strictly=strictly, closely=closely)
+        return self._parts[component.id]
 
     def _measure(self, part: Part, *, strictly: bool = False, closely: bool = False) -> Judgement:
         judgements = []
@@ -156,7 +166,7 @@ class Probe:
         root = self._tree
         if self._whole is None:
             self._progress("building the model as you do")
-            self._whole = Whole(whole(self._program, root, self._values), self._native(), self._rulers)
+            self._whole = Whole(self._whole_edge, self._native(), self._rulers)
             if not self._whole.run():
                 try:
                     self._build(root.walk() if self._whole.clearly_deviates() else [root])
@@ -164,7 +174,7 @@ class Probe:
                     self.answers[root.id] = self._whole.judge_native()
                     raise
         self._check()
-        part = self._parts.get(root.id, Part(self._whole.edge, ""))
+        part = self._parts.get(root.id, Part(self._whole_edge, ""))
         return self._whole.judge(part, closely=closely, taps=part is self._taps)
 
     def _build(self, components: Sequence[Component]) -> None:
@@ -176,16 +186,15 @@ class Probe:
             # In TVM's default pipeline, which fuses nothing, a tap changes nothing; elsewhere the whole must stay whole.
             same = self._cutter.workshop.builder.pipeline.is_default
             if self._tree.id not in self._parts or (edges and same):
-                edges[self._tree.id] = self._tapped(self._tree.walk()[1:]) if edges and same else self._whole.edge
+                edges[self._tree.id] = self._tapped(self._tree.walk()[1:]) if edges and same else self._whole_edge
             if edges.keys() - {self._tree.id} and not same:
                 edges[TAPS] = self._tapped([c for c in self._tree.walk()[1:] if c.children])
         self._parts |= self._cutter.build(edges, apart=len(components) > 1 and not self._parts)
         self._taps = self._parts.get(TAPS) or next((p for p in self._parts.values() if p.edge.judged is not None), None)
 
     def _tapped(self, components: Sequence[Component]) -> Boundary:
-        assert self._whole is not None
         edges = (self.edge_of(component) for component in components)
-        return tapped(self._whole.edge, (node for edge in edges for node in edge.outputs))
+        return tapped(self._whole_edge, (node for edge in edges for node in edge.outputs))
 
 
 def _name(component: Component) -> str:

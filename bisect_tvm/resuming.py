@@ -5,6 +5,7 @@ import zlib
 from collections.abc import Mapping
 from pathlib import Path
 
+import numpy as np
 import torch
 
 from bisect_tvm.assemble import judgement_of
@@ -28,7 +29,7 @@ def fingerprint(program: Program, options: Mapping[str, str]) -> str:
 
 def _checksum(tensor: torch.Tensor) -> int:
     try:
-        return zlib.crc32(as_array(tensor).tobytes())
+        return zlib.crc32(as_array(tensor).reshape(-1).view(np.uint8).data)
     except CaptureError:  # sparse: it has no memory of its own
         return zlib.crc32(str(tensor).encode())
 

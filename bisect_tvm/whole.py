@@ -4,6 +4,7 @@ import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
+import numpy as np
 from torch import fx
 
 from bisect_tvm.lowering.build import Executable, RunError
@@ -12,7 +13,7 @@ from bisect_tvm.measure import UNIT, Drift, Evidence, Part, Ruler, Runs, as_arra
 from bisect_tvm.model.cut import Boundary
 from bisect_tvm.model.reference import declared_dtype
 from bisect_tvm.numerics.judge import Judgement, unresolved, worst_of
-from bisect_tvm.numerics.metrics import THRESHOLD, is_float
+from bisect_tvm.numerics.metrics import THRESHOLD, Floor, compare
 
 AS_GIVEN = "main"
 """The function's name in a module that the importer made."""
@@ -74,7 +75,7 @@ class Whole:
             return native.run(AS_GIVEN, given)
 
     def clearly_deviates(self) -> bool:
-        """True if what the user sees is off by more than most rounding, so that the parts will be needed: a guess, to save a build."""
+        """True if what the user sees is off by more than most rounding: then the parts are needed (a guess, to save a build)."""
         pairs = zip(self._outputs, self.rulers, strict=True)
         return any(_far(arrays, ruler, i, node) for arrays, ruler in pairs for i, node in enumerate(self.edge.outputs))
 
@@ -122,15 +123,13 @@ def _deviation(arrays: Arrays, ruler: Ruler, position: int, node: fx.Node) -> fl
     expected = as_array(ruler.reference.native[node.name])
     if position >= len(arrays) or arrays[position].shape != expected.shape:
         return math.inf
-    if expected.size == 0 or (arrays[position] == expected).all():
-        return 0.0
-    if not is_float(expected):
-        return 1.0
-    scale = float(abs(expected.astype(float)).max())
-    error = float(abs(arrays[position].astype(float) - expected.astype(float)).max()) / scale if scale else math.inf
-    return math.inf if math.isnan(error) else error
+    return compare(arrays[position], expected, Floor(np.zeros(expected.shape), _unit(node))).deviation
 
 
 def _far(arrays: Arrays, ruler: Ruler, position: int, node: fx.Node) -> bool:
-    unit = UNIT.get(declared_dtype(node) or node.meta["val"].dtype, 0.0)
-    return _deviation(arrays, ruler, position, node) > THRESHOLD * unit
+    return _deviation(arrays, ruler, position, node) > THRESHOLD * _unit(node)
+
+
+def _unit(node: fx.Node) -> float:
+    """Of what is not rounded it is 0."""
+    return UNIT.get(declared_dtype(node) or node.meta["val"].dtype, 0.0)

@@ -11,18 +11,18 @@ import io
 import sys
 import traceback
 import warnings
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
 import torch
 from torch import fx
 from torch.export import ExportedProgram
-from torch.export.graph_signature import InputKind, TensorArgument
-from torch.utils import _pytree as pytree  # private, see containers.py
+from torch.export.graph_signature import InputKind
 
 from bisect_tvm.errors import CaptureError, InputError, one_line
-from bisect_tvm.model.containers import Adapter, holds_more_than_tensors, split_tensors, take_tensors
+from bisect_tvm.model.arguments import arguments_of, flat_inputs, naming, samples_of, tensors_like, type_name, user_inputs
+from bisect_tvm.model.containers import Adapter, holds_more_than_tensors, take_tensors
 from bisect_tvm.model.mutation import refuse_aliased_mutation
 from bisect_tvm.model.training import training_differences
 
@@ -63,7 +63,7 @@ def capture(model: object, inputs: Any, kwargs: Mapping[str, Any] | None, *, dec
         InputError: `model` is not a module, is in training mode, or rejects the inputs.
         CaptureError: `torch.export` cannot capture the model; its own reason and the line are in the message.
     """
-    samples = [_arguments(sample, kwargs) for sample in _samples(inputs)]
+    samples = [arguments_of(sample, kwargs) for sample in samples_of(inputs)]
     args, keywords = samples[0]
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
@@ -74,65 +74,14 @@ def capture(model: object, inputs: Any, kwargs: Mapping[str, Any] | None, *, dec
             exported, wrapped, ignored = _export(model, args, keywords)
             prefix = "model" if wrapped else ""
         else:
-            raise InputError(f"`model` must be a torch.nn.Module or a torch.export.ExportedProgram, but it is {_type_name(model)}.")
+            raise InputError(f"`model` must be a torch.nn.Module or a torch.export.ExportedProgram, but it is {type_name(model)}.")
         flat = []
         for number, (args, keywords) in enumerate(samples):
-            with _naming(number, len(samples)):
-                flat.append(_like(samples[0], (args, keywords)) if wrapped else _flat_inputs(exported, args, keywords))
+            with naming(number, len(samples)):
+                flat.append(tensors_like(samples[0], (args, keywords)) if wrapped else flat_inputs(exported, args, keywords))
         if decompose:
             exported = _decompose(exported)
     return _bind(exported, flat, prefix, ignored)
-
-
-def _samples(inputs: Any) -> list[Any]:
-    if not isinstance(inputs, list):
-        return [inputs]
-    if not inputs:
-        raise InputError("`inputs` is an empty list; pass the model's inputs, or a list with at least one sample of them.")
-    if any(isinstance(sample, list) for sample in inputs):
-        raise InputError(
-            "`inputs` is a list, whose elements are samples: each a tensor, a tuple of positional arguments or a dict of keyword "
-            "arguments, but one is a list."
-        )
-    return inputs
-
-
-@contextlib.contextmanager
-def _naming(number: int, count: int) -> Iterator[None]:
-    """Say which sample it is that cannot be used."""
-    try:
-        yield
-    except InputError as error:
-        if number == 0:
-            raise
-        raise InputError(
-            f"Sample {number} of {count} in `inputs` (counted from 0) differs in kind from the first: {error}"
-        ) from error
-
-
-def _arguments(inputs: Any, kwargs: Mapping[str, Any] | None) -> tuple[tuple[Any, ...], dict[str, Any]]:
-    if isinstance(inputs, tuple) and not hasattr(inputs, "_fields"):
-        args, keywords = inputs, {}
-    elif isinstance(inputs, Mapping):  # also Hugging Face's BatchEncoding
-        args, keywords = (), dict(inputs)
-    else:
-        args, keywords = (inputs,), {}
-    if kwargs is not None and not isinstance(kwargs, Mapping):
-        raise InputError(f"`kwargs` must be a dict of keyword arguments, but it is {_type_name(kwargs)}.")
-    twice = sorted(set(keywords) & set(kwargs or {}))
-    if twice:
-        raise InputError(f"{_listed(twice)} is given both in `inputs` and in `kwargs`; give it once.")
-    keywords.update(kwargs or {})
-    args, keywords = pytree.tree_map(_usable, (args, keywords))
-    bad = [key for key in keywords if not isinstance(key, str)]
-    if bad:
-        raise InputError(f"The keys of an input dict name the model's arguments, but {bad[0]!r} is {_type_name(bad[0])}.")
-    return args, keywords
-
-
-def _usable(value: Any) -> Any:
-    """Tensors made in inference mode cannot be traced; a copy can."""
-    return value.clone() if isinstance(value, torch.Tensor) and value.is_inference() else value
 
 
 def _require_evaluation_mode(model: torch.nn.Module) -> None:
@@ -197,53 +146,11 @@ def _is_about_containers(error: Exception) -> bool:
     return "pytree" in text or "register_dataclass" in text or "Unsupported output type" in text
 
 
-def _flat_inputs(exported: ExportedProgram, args: tuple[Any, ...], keywords: dict[str, Any]) -> list[Any]:
-    """Flatten arguments in the order of the exported program's placeholders."""
-    spec = exported.call_spec.in_spec
-    names = list(exported.graph_signature.user_inputs)
-    if not args and names and set(keywords) == set(names):
-        return [keywords[str(name)] for name in names]
-    expected_keywords = spec.child(1).context if spec is not None else list(keywords)
-    if set(expected_keywords) != set(keywords):
-        raise InputError(
-            f"The exported program takes the inputs {_listed(names)}, with {_listed(expected_keywords)} given by keyword; "
-            f"{len(args)} positional ones and the keywords {_listed(keywords)} were given."
-        )
-    ordered = {name: keywords[name] for name in expected_keywords}
-    flat, given = pytree.tree_flatten((args, ordered))
-    if spec is not None and given != spec:
-        raise InputError(
-            f"The inputs are not nested as the exported program's are: it takes {spec.num_leaves} values, {len(flat)} were given."
-        )
-    return flat
-
-
-def _like(first: Any, given: Any) -> list[Any]:
-    """The tensors of a sample for a wrapped model, in which all else is fixed as it was in the first sample."""
-    (_, fixed), (tensors, other) = (split_tensors(sample) for sample in (first, given))
-    if fixed != other:
-        raise InputError("its values that are no tensors, or the containers around its tensors, are not the same.")
-    return list(tensors)
-
-
-def _user_inputs(exported: ExportedProgram, flat: list[Any]) -> dict[str, torch.Tensor]:
-    """Values of the placeholders that are user inputs, by name."""
-    specs = [spec for spec in exported.graph_signature.input_specs if spec.kind is InputKind.USER_INPUT]
-    if len(flat) != len(specs):
-        raise InputError(f"The exported program takes {len(specs)} values, {len(flat)} were given.")
-    found = {}
-    for spec, value in zip(specs, flat, strict=True):
-        if isinstance(spec.arg, TensorArgument):
-            _require_same_type(exported, spec.arg.name, value)
-            found[spec.arg.name] = value.detach()
-    return found
-
-
 def _bind(exported: ExportedProgram, flat: list[list[Any]], prefix: str, ignored: set[str]) -> Program:
     samples = []
     for number, values in enumerate(flat):
-        with _naming(number, len(flat)):
-            samples.append(_user_inputs(exported, values))
+        with naming(number, len(flat)):
+            samples.append(user_inputs(exported, values))
     buffers = dict(exported.named_buffers())
     bindings: dict[str, torch.Tensor] = dict(samples[0])
     for spec in exported.graph_signature.input_specs:
@@ -263,31 +170,6 @@ def _bind(exported: ExportedProgram, flat: list[list[Any]], prefix: str, ignored
     return Program(exported, bindings, tuple(samples), tuple(samples[0]), nodes, prefix, frozenset(ignored))
 
 
-def _require_same_type(exported: ExportedProgram, name: str, value: Any) -> None:
-    if not isinstance(value, torch.Tensor):
-        raise InputError(f"Input {name!r} of the exported program is a tensor, but {_type_name(value)} was given.")
-    declared = next(node.meta["val"] for node in exported.graph.find_nodes(op="placeholder") if node.name == name)
-    fixed = [
-        (have, want) for have, want in zip(value.shape, declared.shape, strict=False) if isinstance(want, int) and have != want
-    ]
-    _require_in_range(exported, name, value, declared)
-    if value.dtype != declared.dtype or value.dim() != declared.dim() or fixed:
-        raise InputError(
-            f"Input {name!r} was exported as {declared.dtype} of shape {tuple(declared.shape)}, "
-            f"but {value.dtype} of shape {tuple(value.shape)} was given."
-        )
-
-
-def _require_in_range(exported: ExportedProgram, name: str, value: torch.Tensor, declared: torch.Tensor) -> None:
-    sizes: tuple[Any, ...] = tuple(declared.shape)  # torch declares them to be int, and they may be SymInt
-    for axis, (have, size) in enumerate(zip(value.shape, sizes, strict=False)):
-        allowed = exported.range_constraints.get(size.node.expr) if isinstance(size, torch.SymInt) else None
-        if allowed is not None and not allowed.lower <= have <= allowed.upper:
-            raise InputError(
-                f"Input {name!r} was exported with {allowed.lower} to {allowed.upper} elements along axis {axis}, but has {have}."
-            )
-
-
 # ---------------------------------------------------------------------------------------------------------------- errors
 
 
@@ -295,7 +177,7 @@ def why_not_run(model: object, inputs: Any, kwargs: Mapping[str, Any] | None, er
     """Tell inputs that the model itself rejects from a graph that cannot be run node by node."""
     if not isinstance(model, torch.nn.Module):
         return error
-    rejections = (_rejection(model, *_arguments(sample, kwargs)) for sample in _samples(inputs))
+    rejections = (_rejection(model, *arguments_of(sample, kwargs)) for sample in samples_of(inputs))
     return next(filter(None, rejections), error)
 
 
@@ -326,13 +208,3 @@ def _place(error: BaseException) -> str:
     own_folder = str(Path(__file__).parent.parent)
     outside = [f for f in frames if not f.filename.startswith((TORCH_FOLDER, own_folder, "<"))]
     return f" (at {outside[-1].filename}:{outside[-1].lineno})" if outside else ""
-
-
-def _type_name(value: object) -> str:
-    kind = type(value)
-    what = kind.__qualname__ if kind.__module__ == "builtins" else f"{kind.__module__}.{kind.__qualname__}"
-    return f"the class {value.__qualname__}; pass an instance" if isinstance(value, type) else f"of type {what}"
-
-
-def _listed(names: Any) -> str:
-    return ", ".join(repr(name) for name in names) or "none"

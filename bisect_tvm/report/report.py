@@ -12,7 +12,7 @@ from bisect_tvm.numerics.verdict import Element, Verdict
 from bisect_tvm.report import storage, text
 
 Effect = Literal["introduces", "inherits", "amplifies", "attenuates"]
-"""What a component does to the deviation: it deviates by itself, or passes it on, made more than twice as large or less than half."""
+"""It deviates by itself, or passes a deviation on: as it is, more than twice as large, or less than half as large."""
 
 Stage = Literal["importer or lowering", "pass", "code generation", "unknown"]
 """Of TVM's compilation. The first is where also the shortest pipeline at opt-level 0 diverges."""

@@ -10,22 +10,18 @@ fail again, and what could not be judged accuses nothing. Asking is what costs, 
        with the smallest that fails
     3. a run is returned once all that it leaves when one operator is dropped have been asked about, and none fails
 
-Sets of operators are whole numbers here, one bit for each operator in execution order: what lies between two operators is then
-one `&` of what the one reaches and what reaches the other, also where graphs have thousands of operators.
+Sets of operators are whole numbers here, see `runs`.
 """
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from functools import reduce
 from itertools import accumulate, chain, groupby
 from math import isqrt
-from operator import and_, or_
+from operator import and_
 from typing import Generic
 
+from bisect_tvm.search.runs import Graph, Run
 from bisect_tvm.search.walk import A
-
-Run = tuple[str, ...]
-"""Operators by id, in execution order."""
 
 MOST_CELLS = 32
 """Windows begin and end at so many places of a run at most; all windows of a shorter run are asked about."""
@@ -68,7 +64,7 @@ def narrow(
         fan: runs of three and more grow to so many neighbours of an operator at most, the nearest in execution order.
         room: operators, counted in each run that holds them, that windows in one question may have.
     """
-    graph = _Graph(operators, readers)
+    graph = Graph(operators, readers)
     sets = [graph.set_of(suspect) for suspect in suspects]
     search = _Search(graph, probe, sets, most, fan, room)
     found = _smallest(search.reduced(search.grown(largest)))
@@ -106,88 +102,6 @@ def _smallest(runs: Iterable[int]) -> list[int]:
     return kept
 
 
-class _Graph:
-    """Dataflow among operators, which are numbers in execution order."""
-
-    def __init__(self, operators: Sequence[str], readers: Mapping[str, Sequence[str]]) -> None:
-        self._names = tuple(operators)
-        self._number = {name: number for number, name in enumerate(operators)}
-        after = [sorted({self._number[r] for r in readers.get(name, ()) if r in self._number}) for name in operators]
-        before: list[list[int]] = [[] for _ in operators]
-        for number, reading in enumerate(after):
-            for reader in reading:
-                before[reader].append(number)
-        self.edges = [(number, reader) for number, reading in enumerate(after) for reader in reading]
-        self.near = [
-            sorted((*before[number], *after[number]), key=lambda other: abs(other - number)) for number in range(len(operators))
-        ]
-        """Neighbours, the nearest in execution order first."""
-        self._below = self._reached(reversed(range(len(operators))), after)
-        self._above = self._reached(range(len(operators)), before)
-
-    def _reached(self, order: Iterable[int], steps: Sequence[Sequence[int]]) -> list[int]:
-        reached = [0] * len(steps)
-        for number in order:
-            reached[number] = reduce(or_, (reached[step] | 1 << step for step in steps[number]), 0)
-        return reached
-
-    def set_of(self, names: Iterable[str]) -> int:
-        return _set_of(self._number[name] for name in names)
-
-    def named(self, members: Iterable[int]) -> Run:
-        return tuple(self._names[number] for number in members)
-
-    @staticmethod
-    def members(one: int) -> list[int]:
-        found = []
-        while one:
-            found.append((lowest := one & -one).bit_length() - 1)
-            one ^= lowest
-        return found
-
-    def hull(self, one: int) -> int:
-        """`one` and all that lies between its operators."""
-        members = self.members(one)
-        below = reduce(or_, (self._below[number] for number in members), 0)
-        above = reduce(or_, (self._above[number] for number in members), 0)
-        return one | (below & above)
-
-    def is_run(self, one: int) -> bool:
-        return one.bit_count() > 1 and self.hull(one) == one and len(self.pieces(self.members(one))) == 1
-
-    def pieces(self, members: Sequence[int]) -> list[int]:
-        """The connected parts."""
-        left, found = set(members), []
-        for start in members:
-            if start in left:
-                left.discard(start)
-                piece, waiting = 0, [start]
-                while waiting:
-                    piece |= 1 << (number := waiting.pop())
-                    joined = [other for other in self.near[number] if other in left]
-                    left.difference_update(joined)
-                    waiting += joined
-                found.append(piece)
-        return found
-
-    def drops(self, run: int) -> tuple[int, ...]:
-        """The runs of one operator less. Only what is first or last on all its paths can go: the rest would not be convex."""
-        members = self.members(run)
-        if len(members) < 3:
-            return ()  # single operators agree
-        inside, found = set(members), []
-        for number in members:
-            beside = [other for other in self.near[number] if other in inside]
-            first_or_last = all(other > number for other in beside) or all(other < number for other in beside)
-            if first_or_last and (len(beside) == 1 or len(self.pieces([other for other in members if other != number])) == 1):
-                found.append(run ^ 1 << number)
-        return tuple(found)
-
-
-def _set_of(members: Iterable[int]) -> int:
-    return reduce(or_, (1 << number for number in members), 0)
-
-
 @dataclass(frozen=True)
 class _Lead:
     """A failing run on its way down."""
@@ -206,7 +120,7 @@ class _Search(Generic[A]):
 
     def __init__(
         self,
-        graph: _Graph,
+        graph: Graph,
         probe: Callable[[Sequence[Run]], Mapping[Run, A]],
         suspects: Sequence[int],
         most: int,
@@ -250,7 +164,7 @@ class _Search(Generic[A]):
     def _larger(self, suspects: Sequence[int], runs: Sequence[int]) -> tuple[list[int], list[int]]:
         """Suspects whose runs of one operator more fit one question, small suspects first, and these runs.
 
-        None is missing (up to `fan`): every run is one of an operator less and a neighbour of it, see `_Graph.drops`.
+        None is missing (up to `fan`): every run is one of an operator less and a neighbour of it, see `Graph.drops`.
         """
         fitting: list[int] = []
         larger: dict[int, None] = {}  # in the order in which they are found

@@ -8,7 +8,8 @@ from collections.abc import Callable, Hashable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Generic
 
-from bisect_tvm.search.narrow import Run, narrow
+from bisect_tvm.search.narrow import narrow
+from bisect_tvm.search.runs import Run
 from bisect_tvm.search.walk import A, Found, Looks, N, conclude, leaves, preorder, walk
 
 MOST_KINDS = 12

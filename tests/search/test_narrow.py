@@ -8,7 +8,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from bisect_tvm.search.narrow import Narrowed, Run, narrow
+from bisect_tvm.search.narrow import Narrowed, narrow
+from bisect_tvm.search.runs import Run
 from tests.search.trees import AGREES, FAILS, UNRESOLVED, Answer
 
 Rule = Callable[[frozenset[str]], Answer]
@@ -243,24 +244,15 @@ def layered() -> tuple[Graph, list[list[str]]]:
     return Graph(graph.operators, readers), layers
 
 
-def test_a_pair_in_each_layer_takes_one_question() -> None:
+@pytest.mark.parametrize(("size", "questions"), [(2, 1), (3, 2)], ids=["a pair takes one question", "a triple takes two"])
+def test_a_run_in_each_layer(size: int, questions: int) -> None:
     graph, layers = layered()
-    planted = [tuple(layer[4:6]) for layer in layers]
+    planted = [tuple(layer[4 : 4 + size]) for layer in layers]
     probe = RuleProbe(holding(*planted))
     found = narrow(graph.operators, graph.readers, probe, [graph.operators, *map(tuple, layers)])
     assert list(found.runs) == planted
     assert found.unexplained == ()
-    assert len(probe.questions) == 1
-
-
-def test_a_triple_in_each_layer_takes_two() -> None:
-    graph, layers = layered()
-    planted = [tuple(layer[4:7]) for layer in layers]
-    probe = RuleProbe(holding(*planted))
-    found = narrow(graph.operators, graph.readers, probe, [graph.operators, *map(tuple, layers)])
-    assert list(found.runs) == planted
-    assert found.unexplained == ()
-    assert len(probe.questions) == 2
+    assert len(probe.questions) == questions
 
 
 def test_larger_runs_are_asked_about_only_where_nothing_is_found_yet() -> None:
