@@ -136,7 +136,7 @@ class Probe:
 
     def _answer(self, component: Component, count: str) -> Judgement:
         if component is self._tree:
-            return self._judge_whole()
+            return self._judge_whole(f" {count}")
         part = self._part_of(component)
         self._progress(f"comparing {_name(component)} {count}")
         if component.nodes not in self._by_nodes:  # a module that holds one operator is that operator
@@ -162,7 +162,7 @@ class Probe:
             judgements.append(ruler.measure(part, strictly=strictly, closely=closely))
         return worst_of(judgements)
 
-    def _judge_whole(self, *, closely: bool = False) -> Judgement:
+    def _judge_whole(self, count: str = "", *, closely: bool = False) -> Judgement:
         root = self._tree
         if self._whole is None:
             self._progress("building the model as you do")
@@ -174,6 +174,7 @@ class Probe:
                     self.answers[root.id] = self._whole.judge_native()
                     raise
         self._check()
+        self._progress(f"comparing the model{count}")
         part = self._parts.get(root.id, Part(self._whole_edge, ""))
         return self._whole.judge(part, closely=closely, taps=part is self._taps)
 

@@ -1,12 +1,12 @@
 """The model as a whole: exactly as the user builds it, and widened, with values tapped inside."""
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 import numpy as np
-from torch import fx
 
+from bisect_tvm.errors import CaptureError
 from bisect_tvm.lowering.build import Executable, RunError
 from bisect_tvm.lowering.workshop import Arrays
 from bisect_tvm.measure import UNIT, Drift, Evidence, Part, Ruler, Runs, as_array, drifts, further
@@ -57,6 +57,8 @@ class Whole:
     drifts: Mapping[str, Drift] = field(default_factory=dict)
     """How far values inside are off by themselves and by all before them, by graph node; filled by `judge` or `tap`."""
     _outputs: list[Arrays] = field(default_factory=list)
+    _deviations: list[tuple[float, float]] = field(default_factory=list)
+    """Of each output on each sample, as the user builds the model, with the unit of its precision."""
 
     def run(self) -> str:
         """Run the user's own build on each sample, once; the reason if it cannot be."""
@@ -64,9 +66,12 @@ class Whole:
             return self.native
         if not self._outputs:
             try:
-                self._outputs = [self._run(self.native, ruler) for ruler in self.rulers]
-            except RunError as error:
+                outputs = [self._run(self.native, ruler) for ruler in self.rulers]
+                by_sample = zip(outputs, self.rulers, strict=True)
+                self._deviations = [pair for arrays, ruler in by_sample for pair in self._far(arrays, ruler)]
+            except (RunError, CaptureError) as error:  # the latter where what PyTorch gives is not dense
                 return str(error)
+            self._outputs = outputs
         return ""
 
     def _run(self, native: Executable, ruler: Ruler) -> Arrays:
@@ -74,17 +79,23 @@ class Whole:
         with ruler.clock("run"):
             return native.run(AS_GIVEN, given)
 
+    def _far(self, arrays: Arrays, ruler: Ruler) -> Iterator[tuple[float, float]]:
+        for i, node in enumerate(self.edge.outputs):
+            unit = UNIT.get(declared_dtype(node) or node.meta["val"].dtype, 0.0)  # of what is not rounded it is 0
+            expected = as_array(ruler.reference.native[node.name])
+            if i >= len(arrays) or arrays[i].shape != expected.shape:
+                yield math.inf, unit
+            else:
+                yield compare(arrays[i], expected, Floor(np.zeros(expected.shape), unit)).deviation, unit
+
     def clearly_deviates(self) -> bool:
         """True if what the user sees is off by more than most rounding: then the parts are needed (a guess, to save a build)."""
-        pairs = zip(self._outputs, self.rulers, strict=True)
-        return any(_far(arrays, ruler, i, node) for arrays, ruler in pairs for i, node in enumerate(self.edge.outputs))
+        return any(deviation > THRESHOLD * unit for deviation, unit in self._deviations)
 
     def judge_native(self) -> Judgement:
         """What can be said without the float64 build: how far the model is off, not whether rounding explains it."""
-        pairs = zip(self._outputs, self.rulers, strict=True)
-        deviations = [_deviation(arrays, ruler, i, node) for arrays, ruler in pairs for i, node in enumerate(self.edge.outputs)]
         reason = "it was run as you build it, and there was no build left for float64, which tells rounding from a fault"
-        return replace(unresolved(reason), deviation32=max(deviations, default=0.0))
+        return replace(unresolved(reason), deviation32=max((deviation for deviation, _ in self._deviations), default=0.0))
 
     def judge(self, built: Part, *, closely: bool = False, taps: bool = False) -> Judgement:
         """Judge the model, given its float64 version; with `taps`, measure the values inside as well."""
@@ -116,20 +127,3 @@ class Whole:
         if taps:
             self._note(ruler, evidence)
         return judgement
-
-
-def _deviation(arrays: Arrays, ruler: Ruler, position: int, node: fx.Node) -> float:
-    """Largest error over largest expected value; infinite where there is nothing to compare."""
-    expected = as_array(ruler.reference.native[node.name])
-    if position >= len(arrays) or arrays[position].shape != expected.shape:
-        return math.inf
-    return compare(arrays[position], expected, Floor(np.zeros(expected.shape), _unit(node))).deviation
-
-
-def _far(arrays: Arrays, ruler: Ruler, position: int, node: fx.Node) -> bool:
-    return _deviation(arrays, ruler, position, node) > THRESHOLD * _unit(node)
-
-
-def _unit(node: fx.Node) -> float:
-    """Of what is not rounded it is 0."""
-    return UNIT.get(declared_dtype(node) or node.meta["val"].dtype, 0.0)

@@ -113,9 +113,9 @@ def operator_readers(program: Program, tree: Component) -> dict[str, tuple[str, 
 
     Values that are looked at by numbers only (sizes) connect nothing.
     """
-    leaves = {component.id: component for component in tree.walk() if not component.children}
+    operators = [component for component in tree.walk() if component.kind == "operator"]
     position = {name: i for i, name in enumerate(program.nodes)}
-    order = sorted(leaves.values(), key=lambda leaf: position[leaf.nodes[0]])
+    order = sorted(operators, key=lambda leaf: position[leaf.nodes[0]])
     owner = {name: leaf.id for leaf in order for name in leaf.nodes}
     readers: dict[str, tuple[str, ...]] = {}
     for leaf in order:

@@ -164,7 +164,7 @@ def test_out_folder_is_made_and_nothing_is_overwritten(spec: str, answer: Any, t
     assert (out / "report-2.txt").read_text() == "mine"
     assert Report.load(out / "report-3.json") == bert([1e-4])
     assert (out / "report.txt").read_text() == f"{bert([1e-4])}\n"
-    assert json.loads((out / "report.json").read_text())["version"] == 1
+    assert json.loads((out / "report.json").read_text())["version"] == 2
 
 
 def test_bad_out_folder_is_found_before_the_work(spec: str, answer: Any, tmp_path: Path) -> None:
