@@ -158,7 +158,8 @@ def record(model: nn.Module, inputs: tuple[torch.Tensor, ...]) -> list[Call]:
 
     handles = []
     for module in model.modules():
-        handles += [module.register_forward_pre_hook(before, with_kwargs=True), module.register_forward_hook(after, with_kwargs=True)]
+        handles.append(module.register_forward_pre_hook(before, with_kwargs=True))
+        handles.append(module.register_forward_hook(after, with_kwargs=True))
     with torch.no_grad():
         model(*inputs)
     for handle in handles:
@@ -172,9 +173,8 @@ def by_submodule(it: Subject, converter: Converter, *, top_down: bool) -> None:
     converter.outcome.total = None if top_down else len(calls)
     try:
         for call in calls:
-            if not top_down or call.parent is None or call.parent in deviating:
-                if _deviates(call, converter):
-                    deviating.append(call)
+            if (not top_down or call.parent is None or call.parent in deviating) and _deviates(call, converter):
+                deviating.append(call)
     finally:
         smallest = [call for call in deviating if not any(other.parent is call for other in deviating)]
         converter.outcome.right = sum(type(call.module).__name__ in it.modules for call in smallest)
@@ -194,7 +194,7 @@ def _deviates(call: Call, converter: Converter) -> bool:
 class Minimizer(_MinimizerBase):  # type: ignore[misc]  # torch does not export it
     """Compares PyTorch with TVM on parts of a graph.
 
-    It collects what it finds by itself: with `find_all`, the binary search of torch 2.13 returns the culprits of second halves only.
+    It collects what it finds by itself: the binary search of torch 2.13 with `find_all` returns culprits of second halves only.
     """
 
     converter: Converter

@@ -1,7 +1,7 @@
 """What an answer costs: `locate` against one plain conversion, and against what people do today.
 
-Run it from the root of a clone (with the extras `test` and `models`), on a machine that does nothing else. It writes docs/cost.md from
-docs/cost.json, which keeps what other runs measured about other models:
+Run it from the root of a clone (with the extras `test` and `models`), on a machine that does nothing else. It writes docs/cost.md
+from docs/cost.json, which keeps what other runs measured about other models:
 
     python -m benchmarks.cost [--models minilm,gpt2] [--only-rivals]
 

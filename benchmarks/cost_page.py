@@ -27,18 +27,18 @@ Each model is converted with one wrong converter (`benchmarks/cost_models.py`). 
 
 ## Against one plain conversion
 
-A plain conversion is export, import, default build, load and one run. It alternates with `locate` in one process, after a warm-up; times
-are medians, and the ratio is that of the medians. Without explanations, `locate` judges the model in both precisions, every
+A plain conversion is export, import, default build, load and one run. It alternates with `locate` in one process, after a warm-up;
+times are medians, and the ratio is that of the medians. Without explanations, `locate` judges the model in both precisions, every
 operator and the hierarchy, and proves that the culprits are to blame. To be reached: 2.0 or less; the aim is below 1.0.
 
 {plain}
 
 ## Against converting part by part
 
-The same search as it is done today (`benchmarks/by_hand.py`): parts are converted one by one, each on the values that PyTorch feeds it, and
-compared with PyTorch's result in float32; a part is found if its largest error is above {tolerance:g} of its largest value. They
-neither prove nor explain. Both factors are relative to the first row of the table, all of whose builds count. To be reached: 4 times
-slower, 20 times more builds. What was stopped at its cap stands with ≥: so much was spent, and the search had not ended.
+The same search as it is done today (`benchmarks/by_hand.py`): parts are converted one by one, each on the values that PyTorch feeds
+it, and compared with PyTorch's result in float32; a part is found if its largest error is above {tolerance:g} of its largest value.
+They neither prove nor explain. Both factors are relative to the first row of the table, all of whose builds count. To be reached: 4
+times slower, 20 times more builds. What was stopped at its cap stands with ≥: so much was spent, and the search had not ended.
 
 {rivals}
 

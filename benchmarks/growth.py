@@ -1,6 +1,7 @@
 """How the cost of an answer grows with the depth of a model: identical layers, more and more of them.
 
-Run it from the root of a clone, on a machine that does nothing else (Linux, for memory is read from /proc); it writes docs/growth.md:
+Run it from the root of a clone, on a machine that does nothing else (Linux, for memory is read from /proc); it writes
+docs/growth.md:
 
     python -m benchmarks.growth [--layers 6,12,24,48] [--width 256]
 
@@ -30,15 +31,15 @@ TEXT = """# How the cost grows
 
 Made by `python -m benchmarks.growth`{options}; do not edit.
 
-Identical layers of a transformer (width {width}, {heads} heads, {tokens} tokens), every GELU converted wrongly, each row in a process of its
-own after a warm-up.
+Identical layers of a transformer (width {width}, {heads} heads, {tokens} tokens), every GELU converted wrongly, each row in a
+process of its own after a warm-up.
 
 {tables}
 
 To be reached: as many builds for any number of layers, seconds a layer constant or falling, and a peak of at most three times the
-float32 model plus its boundary values. The peak is what the process had in memory at most while `locate` ran, above what
-it had just before, which includes the model (m, parameters and buffers). Boundary values (b) are the results of all operators, in float32.
-"Plain" is one plain conversion of the same model, for comparison: export, import, default build, one run.
+float32 model plus its boundary values. The peak is what the process had in memory at most while `locate`
+ran, above what it had just before, which includes the model (m, parameters and buffers). Boundary values (b) are the results of all
+operators, in float32. "Plain" is one plain conversion of the same model, for comparison: export, import, default build, one run.
 
 {machine}
 """

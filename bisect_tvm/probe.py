@@ -190,7 +190,9 @@ class Probe:
                 edges[self._tree.id] = self._tapped(self._tree.walk()[1:]) if edges and same else self._whole_edge
             if edges.keys() - {self._tree.id} and not same:
                 edges[TAPS] = self._tapped([c for c in self._tree.walk()[1:] if c.children])
-        self._parts |= self._cutter.build(edges, apart=len(components) > 1 and not self._parts)
+        # What keeps the whole from being built is in a part, too, and would fail in both of two builds.
+        sound = self._whole is None or not isinstance(self._whole.native, str)
+        self._parts |= self._cutter.build(edges, apart=sound and len(components) > 1 and not self._parts)
         self._taps = self._parts.get(TAPS) or next((p for p in self._parts.values() if p.edge.judged is not None), None)
 
     def _tapped(self, components: Sequence[Component]) -> Boundary:
