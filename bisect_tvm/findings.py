@@ -4,12 +4,13 @@ from collections.abc import Hashable, Mapping, Sequence
 
 from bisect_tvm.assemble import Findings
 from bisect_tvm.errors import StoppedError
+from bisect_tvm.explain.kinds import Culprit
 from bisect_tvm.measure import Drift, further
 from bisect_tvm.model.capture import Program
 from bisect_tvm.model.hierarchy import JOINT, Component, joined, operator_readers
 from bisect_tvm.numerics.judge import Judgement
 from bisect_tvm.probe import Probe
-from bisect_tvm.report.report import Kept, Proof
+from bisect_tvm.report.report import Explanation, Kept, Proof
 from bisect_tvm.search.runs import Run
 from bisect_tvm.search.search import Search
 from bisect_tvm.search.walk import Looks
@@ -49,7 +50,24 @@ def _stopped(why: str, search: Searched, probe: Probe, by_id: Mapping[str, Compo
     return f"{why} while {search.step or 'values inside the model'} {'were' if not search.step else 'was'} looked at{missing}"
 
 
-def findings_of(tree: Component, probe: Probe, search: Searched) -> Findings:
+def culprits_of(tree: Component, probe: Probe, search: Searched) -> tuple[Culprit, ...]:
+    """What was found, with what enters and leaves it."""
+    by_id = {component.id: component for component in tree.walk()}
+    found = []
+    for run in search.culprits:
+        component = joined(tree, run) if len(run) > 1 else by_id[run[0]]
+        judgement = search.run_answers[run] if len(run) > 1 else search.found.answers[run[0]]
+        found.append(Culprit(component, probe.whole_edge if component is tree else probe.edge_of(component), judgement))
+    return tuple(found)
+
+
+def curable(tree: Component, search: Searched) -> bool:
+    """True if the model as a whole deviates, and nothing speaks against the culprits being all of it."""
+    root = search.found.answers.get(tree.id)
+    return root is not None and root.diverges and not (search.proof and search.proof.swapped.diverges)
+
+
+def findings_of(tree: Component, probe: Probe, search: Searched, explanations: tuple[Explanation, ...]) -> Findings:
     """What the report needs to know."""
     runs = {run: joined(tree, run) for run in search.run_answers}
     return Findings(
@@ -59,7 +77,7 @@ def findings_of(tree: Component, probe: Probe, search: Searched) -> Findings:
         run_judgements={component.id: search.run_answers[run] for run, component in runs.items()},
         drifts=_drifts(tree, probe),
         proof=_proof(search),
-        explanations=(),
+        explanations=explanations,
     )
 
 

@@ -3,6 +3,7 @@
 model, inputs -> capture -> hierarchy -> reference -> search(probe) -> explain -> report
 """
 
+import json
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from functools import cache
@@ -14,8 +15,13 @@ import torch
 from bisect_tvm.assemble import assemble
 from bisect_tvm.budget import Budget
 from bisect_tvm.errors import CaptureError, InputError
-from bisect_tvm.findings import find, findings_of
-from bisect_tvm.lowering.build import Builder, Executable, parse_target
+from bisect_tvm.explain.bench import Bench
+from bisect_tvm.explain.explain import Explainer
+from bisect_tvm.explain.explain import explain as explained
+from bisect_tvm.explain.kinds import kinds_of
+from bisect_tvm.explain.remedy import Setting, setting_of
+from bisect_tvm.findings import culprits_of, curable, find, findings_of
+from bisect_tvm.lowering.build import Builder, Executable, parse_target, unoptimised
 from bisect_tvm.lowering.environment import tvm_environment
 from bisect_tvm.lowering.pipeline import Pipeline
 from bisect_tvm.lowering.workshop import Workshop, in_background
@@ -42,6 +48,7 @@ def locate(
     target: Any = "llvm",
     depth: Literal["diverging", "all"] = "diverging",
     exhaustive: bool = False,
+    explain: bool = True,
     max_builds: int | None = None,
     max_seconds: float | None = None,
     resume: Report | str | Path | None = None,
@@ -67,6 +74,7 @@ def locate(
         target: TVM target: a string, a dict or a `tvm.target.Target`.
         depth: "all" measures the submodules of every branch; "diverging" only of those that hold something that deviates.
         exhaustive: measure every operator and submodule even if the model as a whole agrees.
+        explain: find the stage of TVM that is to blame for each kind of culprit, and try workarounds.
         max_builds: TVM builds at most. When they are spent, the report holds what is known by then.
         max_seconds: wall time at most, from the call; what has begun is finished first.
         resume: a report that ended early, or its file: what it holds is not measured again.
@@ -114,7 +122,13 @@ def locate(
         probe.answers |= known_answers(before)
         everything = exhaustive or depth == "all"
         search, unfinished = find(program, tree, probe, exhaustive=everything)
-        findings = findings_of(tree, probe, search)
+        bench = Bench(program, rulers, workshop, budget.build)
+        setting = _setting(model, inputs, kwargs, convert_map, decompose, builder, target, pipeline)
+        edge = probe.whole_edge if curable(tree, search) else None
+        explainer = Explainer(kinds_of(culprits_of(tree, probe, search)), bench, setting, edge, say)
+        if explain and not unfinished:
+            unfinished = explained(explainer)
+        findings = findings_of(tree, probe, search, explainer.explanations if explain else ())
     options["exhaustive"] = "yes" if everything else "no"
     if program.ignored:
         options["not compared"] = f"outputs of type {', '.join(sorted(program.ignored))}"
@@ -124,11 +138,27 @@ def locate(
         tree,
         findings,
         environment={**tvm_environment(), **options},
-        cost=Cost(builder.builds - probe.further_builds, clock.seconds, probe.further_builds),
+        cost=Cost(builder.builds - probe.further_builds, clock.seconds, probe.further_builds + bench.builds),
         unfinished=unfinished,
         fingerprint=mark,
         before=before,
     )
+
+
+def _setting(
+    model: object, inputs: Any, kwargs: object, convert_map: Any, decompose: bool, builder: Builder, target: Any, pipeline: Any
+) -> Setting:
+    """How the user called, for the code of workarounds."""
+    own = builder.pipeline
+    return setting_of(
+        model, inputs, kwargs,
+        converters=frozenset(convert_map or ()),
+        decompose=decompose,
+        target=repr(target) if isinstance(target, str | dict) else repr(json.loads(str(target))),
+        target_unoptimised=repr(json.loads(str(unoptimised(builder.target)))),
+        pipeline="" if own.is_default else repr(pipeline) if isinstance(pipeline, str) else "pipeline",
+        passes=own.is_list,
+    )  # fmt: skip
 
 
 @contextmanager

@@ -98,7 +98,7 @@ class Probe:
         """Judge the whole model with the reference's values in place of what some components give: each question by its name."""
         self._progress("building the model with the culprits replaced by the reference")
         edges = {
-            name: swapped(self._program, self._whole_edge, [node for part in parts for node in part.nodes], self._values)
+            name: swapped(self._program, self.whole_edge, [node for part in parts for node in part.nodes], self._values)
             for name, parts in replacing.items()
         }
         before = self._cutter.workshop.builder.builds
@@ -131,7 +131,8 @@ class Probe:
         return self._edges[component.nodes]
 
     @cached_property
-    def _whole_edge(self) -> Boundary:
+    def whole_edge(self) -> Boundary:
+        """What enters and leaves the model."""
         return whole(self._program, self._tree, self._values)
 
     def _answer(self, component: Component, count: str) -> Judgement:
@@ -166,7 +167,7 @@ class Probe:
         root = self._tree
         if self._whole is None:
             self._progress("building the model as you do")
-            self._whole = Whole(self._whole_edge, self._native(), self._rulers)
+            self._whole = Whole(self.whole_edge, self._native(), self._rulers)
             if not self._whole.run():
                 try:
                     self._build(root.walk() if self._whole.clearly_deviates() else [root])
@@ -175,7 +176,7 @@ class Probe:
                     raise
         self._check()
         self._progress(f"comparing the model{count}")
-        part = self._parts.get(root.id, Part(self._whole_edge, ""))
+        part = self._parts.get(root.id, Part(self.whole_edge, ""))
         return self._whole.judge(part, closely=closely, taps=part is self._taps)
 
     def _build(self, components: Sequence[Component]) -> None:
@@ -187,7 +188,7 @@ class Probe:
             # In TVM's default pipeline, which fuses nothing, a tap changes nothing; elsewhere the whole must stay whole.
             same = self._cutter.workshop.builder.pipeline.is_default
             if self._tree.id not in self._parts or (edges and same):
-                edges[self._tree.id] = self._tapped(self._tree.walk()[1:]) if edges and same else self._whole_edge
+                edges[self._tree.id] = self._tapped(self._tree.walk()[1:]) if edges and same else self.whole_edge
             if edges.keys() - {self._tree.id} and not same:
                 edges[TAPS] = self._tapped([c for c in self._tree.walk()[1:] if c.children])
         # What keeps the whole from being built is in a part, too, and would fail in both of two builds.
@@ -197,7 +198,7 @@ class Probe:
 
     def _tapped(self, components: Sequence[Component]) -> Boundary:
         edges = (self.edge_of(component) for component in components)
-        return tapped(self._whole_edge, (node for edge in edges for node in edge.outputs))
+        return tapped(self.whole_edge, (node for edge in edges for node in edge.outputs))
 
 
 def _name(component: Component) -> str:

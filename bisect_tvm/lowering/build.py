@@ -56,6 +56,18 @@ def device_of(target: tvm.target.Target) -> tvm.runtime.Device:
     return tvm.cpu() if on_host else tvm.device(target.kind.name)
 
 
+def unoptimised(target: tvm.target.Target) -> tvm.target.Target:
+    """The same target at opt-level 0, where it has such a level."""
+    if target.kind.name != "llvm":
+        return target
+    return tvm.target.Target({**json.loads(str(target)), "opt-level": 0})
+
+
+def is_unoptimised(target: tvm.target.Target) -> bool:
+    """True at opt-level 0."""
+    return json.loads(str(target)).get("opt-level") == 0
+
+
 class Builder:
     """Compiles for one target, and counts how often it did.
 
@@ -112,9 +124,7 @@ def failing_kernels(functions: Functions, target: tvm.target.Target) -> dict[str
     A failed build of many functions does not say which one is to blame; kernels are few (equal ones are shared) and small.
     """
     failures = {}
-    if target.kind.name == "llvm":
-        # Whether a kernel can be compiled does not depend on how well it is optimised.
-        target = tvm.target.Target({**json.loads(str(target)), "opt-level": 0})
+    target = unoptimised(target)  # whether a kernel can be compiled does not depend on how well it is optimised
     for variable, function in functions.items():
         if isinstance(function, tvm.tirx.PrimFunc):
             named = function.with_attr("global_symbol", variable.name_hint)

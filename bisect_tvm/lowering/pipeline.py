@@ -49,6 +49,8 @@ class Pipeline:
         self.is_default = given is None or given == "default"
         self.text = "default" if given is None else _text_of(given)
         self._passes = _passes_of("default" if given is None else given)
+        self.is_list = isinstance(self._passes, tvm.transform.Sequential)
+        """It is a list of passes, which can be shortened."""
 
     def compile(self, module: IRModule, target: tvm.target.Target) -> Any:
         """Run all of it and generate code, as `tvm.compile` does."""
@@ -80,7 +82,7 @@ class Pipeline:
 
     def without(self, name: str) -> "Pipeline | None":
         """The same list of passes without those called `name`; None where the user gave no list that could be shortened."""
-        passes = self._passes.passes if isinstance(self._passes, tvm.transform.Sequential) else ()
+        passes = self._passes.passes if self.is_list else ()  # type: ignore[attr-defined]
         fewer = [each for each in passes if each.info.name != name]
         return Pipeline(fewer) if len(fewer) < len(passes) else None
 

@@ -47,6 +47,8 @@ class Program:
     """Path of the user's model inside the exported one: ``""``, or ``"model"`` where it had to be wrapped (see `Adapter`)."""
     ignored: frozenset[str]
     """Classes of returned objects that torch cannot look into (a key-value cache); what they hold is not compared."""
+    undecomposed: ExportedProgram | None = None
+    """The program before it was decomposed; None where it was not."""
 
 
 def capture(model: object, inputs: Any, kwargs: Mapping[str, Any] | None, *, decompose: bool) -> Program:
@@ -79,9 +81,10 @@ def capture(model: object, inputs: Any, kwargs: Mapping[str, Any] | None, *, dec
         for number, (args, keywords) in enumerate(samples):
             with naming(number, len(samples)):
                 flat.append(tensors_like(samples[0], (args, keywords)) if wrapped else flat_inputs(exported, args, keywords))
+        undecomposed = exported if decompose else None
         if decompose:
             exported = _decompose(exported)
-    return _bind(exported, flat, prefix, ignored)
+    return dataclasses.replace(_bind(exported, flat, prefix, ignored), undecomposed=undecomposed)
 
 
 def _require_evaluation_mode(model: torch.nn.Module) -> None:

@@ -1,0 +1,130 @@
+"""Builds variants of culprits (other passes, another target, another graph) and measures them as the culprits were."""
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+
+import numpy as np
+from numpy.typing import NDArray
+from torch.export import ExportedProgram
+
+from bisect_tvm.errors import CaptureError
+from bisect_tvm.explain.formulas import FORMULAS
+from bisect_tvm.explain.remedy import Remedy
+from bisect_tvm.lowering.build import Builder, unoptimised
+from bisect_tvm.lowering.importer import Imported, ImporterError, import_program
+from bisect_tvm.lowering.pipeline import Pipeline
+from bisect_tvm.lowering.workshop import Arrays, Runnable, Workshop
+from bisect_tvm.measure import Part, Ruler, Runs
+from bisect_tvm.model.capture import Program
+from bisect_tvm.model.cut import Boundary, created, cut, whole
+from bisect_tvm.model.decompose import created_by, decomposed
+from bisect_tvm.model.hierarchy import component_tree
+from bisect_tvm.model.reference import Reference, run_reference
+from bisect_tvm.numerics.judge import Judgement, unresolved, worst_of
+
+
+@dataclass(frozen=True)
+class _Reordered:
+    """What was built of a program that takes the same inputs in another order."""
+
+    runnable: Runs
+    order: tuple[int, ...]
+
+    @property
+    def ambiguous(self) -> bool:
+        return self.runnable.ambiguous
+
+    def run_native(self, inputs: Arrays) -> Arrays:
+        return self.runnable.run_native([inputs[i] for i in self.order])
+
+    def run_wide(self, inputs: Arrays) -> Arrays:
+        return self.runnable.run_wide([inputs[i] for i in self.order])
+
+
+@dataclass(frozen=True)
+class Variant:
+    """What TVM's importer made of a component, with some change; or why there is nothing."""
+
+    edge: Boundary
+    """Of the component as it was: what the variant is compared by."""
+    imported: Imported | str
+    order: tuple[int, ...] | None = None
+    """Which of the edge's inputs the variant takes, in its order; None for all, in theirs."""
+
+
+class Bench:
+    """Makes variants of components of one program, and measures them.
+
+    Args:
+        program: the captured program.
+        rulers: measure, on each sample.
+        workshop: the search's, with the user's target, pipeline and convert map.
+        allow: called before each build; raises when there may be no more.
+    """
+
+    def __init__(self, program: Program, rulers: Sequence[Ruler], workshop: Workshop, allow: Callable[[], None]) -> None:
+        self.program, self.rulers, self.workshop = program, rulers, workshop
+        self._allow = allow
+        self.builds = 0
+
+    @property
+    def reference(self) -> Reference:
+        """Of the first sample."""
+        return self.rulers[0].reference
+
+    def variant(self, edge: Boundary, remedy: Remedy) -> Variant:
+        """Import a component with a change."""
+        exported = cut(self.program, edge, self.reference.values)
+        numbers: Sequence[NDArray[np.float64]] = created(edge, self.reference.values)
+        try:
+            if remedy.changes_graph:
+                exported = decomposed(exported, remedy.decomposed, {o: FORMULAS[o] for o in remedy.rewritten})
+                numbers = [tensor.numpy() for tensor in created_by(exported)]
+            return Variant(edge, self._import(exported, numbers, remedy))
+        except (CaptureError, ImporterError) as error:
+            return Variant(edge, str(error))
+
+    def undecomposed(self, edge: Boundary, remedy: Remedy) -> Variant:
+        """Import the whole program as it was exported, before it was decomposed; `edge` is the decomposed one's."""
+        if self.program.undecomposed is None:
+            return Variant(edge, "there is no other program")
+        exported = self.program.undecomposed
+        other = replace(self.program, exported=exported, nodes={node.name: node for node in exported.graph.nodes})
+        try:
+            values = run_reference(other).values
+            whole_edge = whole(other, component_tree(other), values)
+            imported = self._import(cut(other, whole_edge, values), created(whole_edge, values), remedy)
+        except (CaptureError, ImporterError) as error:
+            return Variant(edge, str(error))
+        place = {node.name: i for i, node in enumerate(edge.inputs)}
+        missing = [node.name for node in whole_edge.inputs if node.name not in place]
+        if missing:
+            return Variant(edge, f"it reads {', '.join(missing)}, which the decomposed program does not")
+        return Variant(edge, imported, tuple(place[node.name] for node in whole_edge.inputs))
+
+    def measure(
+        self, variants: Mapping[str, Variant], *, pipeline: Pipeline, at_level_0: bool = False, apart: bool = False
+    ) -> dict[str, Judgement]:
+        """Build all variants in one module, for the user's target or that at opt-level 0, and judge each by its own edge."""
+        user = self.workshop.builder.target
+        builder = Builder(unoptimised(user) if at_level_0 else user, pipeline, self._allow)
+        workshop = Workshop(builder, self.workshop.convert_map, self.workshop.clock)
+        ready = {f"v{i}": v.imported for i, v in enumerate(variants.values()) if not isinstance(v.imported, str)}
+        try:
+            built = workshop.build_parts(ready, apart=apart)
+        finally:
+            self.builds += builder.builds
+        found = {}
+        for i, (name, variant) in enumerate(variants.items()):
+            runnable = built.get(f"v{i}")
+            reason = variant.imported if isinstance(variant.imported, str) else workshop.failures.get(f"v{i}", "")
+            found[name] = self._judge(variant, runnable) if runnable is not None else unresolved(reason)
+        return found
+
+    def _judge(self, variant: Variant, runnable: Runnable) -> Judgement:
+        runs: Runs = runnable if variant.order is None else _Reordered(runnable, variant.order)
+        return worst_of([ruler.measure(Part(variant.edge, runs), closely=True) for ruler in self.rulers])
+
+    def _import(self, exported: ExportedProgram, numbers: Sequence[NDArray[np.float64]], remedy: Remedy) -> Imported:
+        kept = {name: f for name, f in (self.workshop.convert_map or {}).items() if name not in remedy.converters}
+        return import_program(exported, kept, numbers)

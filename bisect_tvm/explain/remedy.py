@@ -1,0 +1,170 @@
+"""What a user can change, and the code for it."""
+
+import inspect
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any, Literal
+
+import torch
+from torch.export import ExportedProgram
+
+from bisect_tvm.explain.formulas import FORMULAS
+from bisect_tvm.explain.kinds import Kind
+from bisect_tvm.model.decompose import Operator, can_be_decomposed
+from bisect_tvm.report.report import Stage
+
+
+@dataclass(frozen=True)
+class Setting:
+    """How the user converts the model, as far as the code that is shown depends on it."""
+
+    model: Literal["module", "program"]
+    inputs: str
+    """Arguments of `torch.export.export` behind the model."""
+    converters: frozenset[str]
+    """Operators in the user's convert map."""
+    decompose: bool
+    target: str
+    """As Python."""
+    target_unoptimised: str
+    pipeline: str
+    """As Python; "" for TVM's default."""
+    passes: bool
+    """The pipeline is a list of passes, or one: TVM's default one follows."""
+
+
+@dataclass(frozen=True)
+class Remedy:
+    """A change, or several at once. Fields that are empty change nothing."""
+
+    what: str
+    converters: frozenset[str] = frozenset()
+    """Of the user's convert map, to leave out."""
+    decomposed: tuple[Operator, ...] = ()
+    """Operators to decompose by PyTorch's own decompositions, beside those that are by default."""
+    rewritten: tuple[Operator, ...] = ()
+    """Operators to decompose by `FORMULAS`."""
+    decompose: bool | None = None
+    """The other value of the option `decompose`."""
+    without: frozenset[str] = frozenset()
+    """Passes to leave out of the user's list."""
+    default_pipeline: bool = False
+    unoptimised: bool = False
+    """Target at opt-level 0."""
+
+    @property
+    def changes_graph(self) -> bool:
+        """The program that is imported is another one."""
+        return bool(self.decomposed or self.rewritten) or self.decompose is not None
+
+    def joined(self, other: "Remedy") -> "Remedy":
+        """Both at once."""
+        if self == other:
+            return self
+        return Remedy(
+            what="; ".join(dict.fromkeys([self.what, other.what])),
+            converters=self.converters | other.converters,
+            decomposed=tuple(dict.fromkeys((*self.decomposed, *other.decomposed))),
+            rewritten=tuple(dict.fromkeys((*self.rewritten, *other.rewritten))),
+            decompose=self.decompose if other.decompose is None else other.decompose,
+            without=self.without | other.without,
+            default_pipeline=self.default_pipeline or other.default_pipeline,
+            unoptimised=self.unoptimised or other.unoptimised,
+        )
+
+
+def candidates(kind: Kind, stage: Stage, culprit_pass: str, setting: Setting) -> Iterator[Remedy]:
+    """What may help against a kind of culprit, the simplest first."""
+    if own := setting.converters.intersection(kind.converted_as):
+        yield Remedy(f"leave your own converter of {', '.join(sorted(own))} out of convert_map", converters=own)
+    if stage == "pass":
+        if setting.passes:
+            yield Remedy(f"leave the pass {culprit_pass} out of the pipeline", without=frozenset({culprit_pass}))
+        yield Remedy("use TVM's default pipeline", default_pipeline=True)
+    if stage == "code generation":
+        yield Remedy("compile at opt-level 0", unoptimised=True)
+    if can := tuple(operator for operator in kind.operators if can_be_decomposed(operator)):
+        yield Remedy(f"have PyTorch decompose {_names(can)}", decomposed=can)
+    if formulas := tuple(operator for operator in kind.operators if operator in FORMULAS):
+        yield Remedy(f"compute {_names(formulas)} by a formula that keeps its digits", rewritten=formulas)
+    if not setting.decompose:
+        yield Remedy("decompose the program before it is imported, as TVM does by default (decompose=True)", decompose=True)
+
+
+def flipped() -> Remedy:
+    """The program as exported, for whom TVM's importer decomposes it."""
+    return Remedy("import the program without decomposing it (decompose=False)", decompose=False)
+
+
+def _names(operators: Sequence[Operator]) -> str:
+    return ", ".join(map(str, operators))
+
+
+def code(remedy: Remedy, setting: Setting) -> str:
+    """A script that converts the model with the change; it reads what the user passed: `model`, `inputs`, and so on."""
+    return "\n".join([*_imports(remedy), "", *_formulas(remedy), *_export(remedy, setting), *_build(remedy, setting)])
+
+
+def _imports(remedy: Remedy) -> list[str]:
+    lines = ["import torch", "import tvm"]
+    if remedy.decomposed:
+        lines.append("from torch._decomp import get_decompositions")
+    return [*lines, "from tvm.relax.frontend.torch import from_exported_program"]
+
+
+def _formulas(remedy: Remedy) -> list[str]:
+    lines = []
+    for operator in remedy.rewritten:
+        source = inspect.getsource(FORMULAS[operator]).replace(": Any", "").replace(" -> Any", "")
+        lines += [*source.rstrip().splitlines(), "", ""]
+    return lines
+
+
+def _export(remedy: Remedy, setting: Setting) -> list[str]:
+    lines = ["exported = model" if setting.model == "program" else f"exported = torch.export.export(model, {setting.inputs})"]
+    if remedy.decomposed or remedy.rewritten:
+        lines.append("table = torch.export.default_decompositions()")
+        if remedy.decomposed:
+            names = ", ".join(f"torch.ops.{operator}" for operator in remedy.decomposed)
+            lines.append(f"table.update(get_decompositions([{names}]))")
+        lines += [f"table[torch.ops.{operator}] = {FORMULAS[operator].__name__}" for operator in remedy.rewritten]
+        lines.append("exported = exported.run_decompositions(table)")
+    return lines
+
+
+def _build(remedy: Remedy, setting: Setting) -> list[str]:
+    options, lines = "", []
+    left = setting.converters - remedy.converters
+    if left and remedy.converters:
+        lines.append(f"convert_map = {{name: f for name, f in convert_map.items() if name not in {sorted(remedy.converters)!r}}}")
+    if left:
+        options += ", custom_convert_map=convert_map"
+    by_importer = setting.decompose if remedy.decompose is None else remedy.decompose
+    if remedy.decomposed or remedy.rewritten or not by_importer:
+        options += ", run_ep_decomposition=False"
+    lines.append(f"module = from_exported_program(exported{options})")
+    target = setting.target_unoptimised if remedy.unoptimised else setting.target
+    lines.append(f"target = tvm.target.Target({target})")
+    pipeline = "" if remedy.default_pipeline else setting.pipeline
+    if pipeline and setting.passes:
+        if remedy.without:
+            left_in = f"each.info.name not in {sorted(remedy.without)!r}"
+            lines.append(f"passes = [each for each in getattr(pipeline, 'passes', pipeline) if {left_in}]")
+        else:
+            lines.append("passes = getattr(pipeline, 'passes', pipeline)")
+        lines += ["with target:", "    module = tvm.transform.Sequential(list(passes))(module)"]
+        pipeline = ""
+    more = f", relax_pipeline={pipeline}" if pipeline else ""
+    return [*lines, f"executable = tvm.compile(module, target=target{more})"]
+
+
+def setting_of(model: object, inputs: Any, kwargs: object, **options: Any) -> Setting:
+    """Describe how the user called `locate`; `options` are the other fields of a `Setting`."""
+    first = inputs[0] if isinstance(inputs, list) else inputs
+    name = "inputs[0]" if isinstance(inputs, list) else "inputs"
+    more = ", kwargs" if kwargs else ""
+    if isinstance(first, dict):
+        arguments = f"(), {{**{name}, **kwargs}}" if more else f"(), {name}"
+    else:
+        arguments = f"({name},){more}" if isinstance(first, torch.Tensor) else f"{name}{more}"
+    return Setting("program" if isinstance(model, ExportedProgram) else "module", arguments, **options)
