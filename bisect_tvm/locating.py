@@ -156,9 +156,16 @@ def _setting(
         decompose=decompose,
         target=repr(target) if isinstance(target, str | dict) else repr(json.loads(str(target))),
         target_unoptimised=repr(json.loads(str(unoptimised(builder.target)))),
-        pipeline="" if own.is_default else repr(pipeline) if isinstance(pipeline, str) else "pipeline",
-        passes=own.is_list,
+        pipeline="" if own.is_default else _as_python(pipeline),
+        is_list=own.is_list,
+        is_complete=own.is_complete,
     )  # fmt: skip
+
+
+def _as_python(pipeline: Any) -> str:
+    if isinstance(pipeline, str):
+        return f"tvm.relax.get_pipeline({pipeline!r})"
+    return "tvm.transform.Sequential(list(pipeline))" if isinstance(pipeline, list | tuple) else "pipeline"
 
 
 @contextmanager

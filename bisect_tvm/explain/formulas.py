@@ -13,9 +13,11 @@ aten = torch.ops.aten
 
 def log1p(x: Any) -> Any:
     """log(1 + x), all digits kept near 0 (W. Kahan; Goldberg 1991, theorem 4)."""
+    small = torch.abs(x) < 0.5
     one_more = x + 1
-    correction = x / torch.where(one_more == 1, torch.ones_like(x), one_more - 1)
-    return torch.where(one_more == 1, x, torch.log(one_more) * correction)
+    change = torch.where(small & (one_more != 1), one_more - 1, torch.ones_like(x))
+    near_0 = torch.where(one_more == 1, x, torch.log(one_more) * (x / change))
+    return torch.where(small, near_0, torch.log(one_more))
 
 
 def expm1(x: Any) -> Any:
@@ -47,11 +49,13 @@ def tanh(x: Any) -> Any:
 
 
 def atanh(x: Any) -> Any:
-    """Inverse hyperbolic tangent, log(1 + y) / 2 of y = 2x / (1 - x), by Kahan's formula."""
+    """Inverse hyperbolic tangent, log(1 + y) / 2 of y = 2x / (1 - x), by Kahan's formula near 0."""
     y = x * 2 / (1 - x)
+    small = torch.abs(y) < 0.5
     one_more = y + 1
-    correction = y / torch.where(one_more == 1, torch.ones_like(y), one_more - 1)
-    return torch.where(one_more == 1, y, torch.log(one_more) * correction) * 0.5
+    change = torch.where(small & (one_more != 1), one_more - 1, torch.ones_like(y))
+    near_0 = torch.where(one_more == 1, y, torch.log(one_more) * (y / change))
+    return torch.where(small, near_0, torch.log(one_more)) * 0.5
 
 
 def native_group_norm(x: Any, weight: Any, bias: Any, n: Any, c: Any, hw: Any, groups: Any, eps: Any) -> Any:

@@ -1,7 +1,7 @@
 """What a user can change, and the code for it."""
 
 import inspect
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any, Literal
 
@@ -28,9 +28,11 @@ class Setting:
     """As Python."""
     target_unoptimised: str
     pipeline: str
-    """As Python; "" for TVM's default."""
-    passes: bool
-    """The pipeline is a list of passes, or one: TVM's default one follows."""
+    """As Python: what a module can be given to; "" for TVM's default."""
+    is_list: bool
+    """The pipeline is a list of passes."""
+    is_complete: bool
+    """Nothing has to follow the pipeline, else TVM's default one does."""
 
 
 @dataclass(frozen=True)
@@ -78,15 +80,17 @@ def candidates(kind: Kind, stage: Stage, culprit_pass: str, setting: Setting) ->
     if own := setting.converters.intersection(kind.converted_as):
         yield Remedy(f"leave your own converter of {', '.join(sorted(own))} out of convert_map", converters=own)
     if stage == "pass":
-        if setting.passes:
+        if setting.is_list:
             yield Remedy(f"leave the pass {culprit_pass} out of the pipeline", without=frozenset({culprit_pass}))
         yield Remedy("use TVM's default pipeline", default_pipeline=True)
     if stage == "code generation":
         yield Remedy("compile at opt-level 0", unoptimised=True)
-    if can := tuple(operator for operator in kind.operators if can_be_decomposed(operator)):
-        yield Remedy(f"have PyTorch decompose {_names(can)}", decomposed=can)
-    if formulas := tuple(operator for operator in kind.operators if operator in FORMULAS):
-        yield Remedy(f"compute {_names(formulas)} by a formula that keeps its digits", rewritten=formulas)
+    for operator in kind.operators:
+        if can_be_decomposed(operator):
+            yield Remedy(f"have PyTorch decompose {operator}", decomposed=(operator,))
+    for operator in kind.operators:
+        if operator in FORMULAS:
+            yield Remedy(f"compute {operator} by a formula that keeps its digits", rewritten=(operator,))
     if not setting.decompose:
         yield Remedy("decompose the program before it is imported, as TVM does by default (decompose=True)", decompose=True)
 
@@ -94,10 +98,6 @@ def candidates(kind: Kind, stage: Stage, culprit_pass: str, setting: Setting) ->
 def flipped() -> Remedy:
     """The program as exported, for whom TVM's importer decomposes it."""
     return Remedy("import the program without decomposing it (decompose=False)", decompose=False)
-
-
-def _names(operators: Sequence[Operator]) -> str:
-    return ", ".join(map(str, operators))
 
 
 def code(remedy: Remedy, setting: Setting) -> str:
@@ -146,16 +146,14 @@ def _build(remedy: Remedy, setting: Setting) -> list[str]:
     target = setting.target_unoptimised if remedy.unoptimised else setting.target
     lines.append(f"target = tvm.target.Target({target})")
     pipeline = "" if remedy.default_pipeline else setting.pipeline
-    if pipeline and setting.passes:
-        if remedy.without:
-            left_in = f"each.info.name not in {sorted(remedy.without)!r}"
-            lines.append(f"passes = [each for each in getattr(pipeline, 'passes', pipeline) if {left_in}]")
-        else:
-            lines.append("passes = getattr(pipeline, 'passes', pipeline)")
-        lines += ["with target:", "    module = tvm.transform.Sequential(list(passes))(module)"]
-        pipeline = ""
-    more = f", relax_pipeline={pipeline}" if pipeline else ""
-    return [*lines, f"executable = tvm.compile(module, target=target{more})"]
+    if pipeline and remedy.without:
+        rest = f"each for each in getattr(pipeline, 'passes', pipeline) if each.info.name not in {sorted(remedy.without)!r}"
+        pipeline = f"tvm.transform.Sequential([{rest}])"
+    if not pipeline:
+        return [*lines, "executable = tvm.compile(module, target=target)"]
+    if setting.is_complete:
+        return [*lines, f"executable = tvm.compile(module, target=target, relax_pipeline={pipeline})"]
+    return [*lines, "with target:", f"    module = {pipeline}(module)", "executable = tvm.compile(module, target=target)"]
 
 
 def setting_of(model: object, inputs: Any, kwargs: object, **options: Any) -> Setting:

@@ -65,7 +65,7 @@ def unoptimised(target: tvm.target.Target) -> tvm.target.Target:
 
 def is_unoptimised(target: tvm.target.Target) -> bool:
     """True at opt-level 0."""
-    return json.loads(str(target)).get("opt-level") == 0
+    return bool(json.loads(str(target)).get("opt-level") == 0)
 
 
 class Builder:

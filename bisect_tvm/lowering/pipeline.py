@@ -51,6 +51,8 @@ class Pipeline:
         self._passes = _passes_of("default" if given is None else given)
         self.is_list = isinstance(self._passes, tvm.transform.Sequential)
         """It is a list of passes, which can be shortened."""
+        self.is_complete = self.is_default
+        """It ends in the passes that build; known as soon as it was compiled with."""
 
     def compile(self, module: IRModule, target: tvm.target.Target) -> Any:
         """Run all of it and generate code, as `tvm.compile` does."""
@@ -59,7 +61,8 @@ class Pipeline:
         watch = _Watch()
         with observed(watch), target:
             module = self._passes(module)
-        return tvm.compile(module, target=target, relax_pipeline=None if LAST in watch.seen else "default")
+        self.is_complete = LAST in watch.seen
+        return tvm.compile(module, target=target, relax_pipeline=None if self.is_complete else "default")
 
     def relax_part(self, module: IRModule, target: tvm.target.Target) -> IRModule:
         """Run all passes up to those that plan memory, and lower every Relax operator to TIR."""
@@ -72,7 +75,7 @@ class Pipeline:
         """The module after each pass that changed it, up to those that plan memory."""
         watch = _Watch(stop=True)
         with observed(watch), target:
-            self._passes(module)
+            self._passes(module.clone())  # a pass may change the module that it is given
         changed, before = [], module
         for snapshot in watch.snapshots():
             if not tvm_ffi.structural_equal(before, snapshot.module):
@@ -126,7 +129,7 @@ class _Watch:
 
     def run_after_pass(self, module: IRModule, info: Any) -> None:
         if self._stop:
-            self._open[-1].module = module
+            self._open[-1].module = module.clone()  # a later pass may change it
         self._open.pop()
 
     @property

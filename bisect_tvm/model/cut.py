@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 import torch
 from torch import fx
-from torch.export import ExportedProgram
+from torch.export import ExportedProgram, ModuleCallEntry, ModuleCallSignature
 from torch.export.graph_signature import (
     ExportGraphSignature,
     InputKind,
@@ -22,6 +22,7 @@ from torch.export.graph_signature import (
     OutputSpec,
     TensorArgument,
 )
+from torch.utils import _pytree as pytree  # private, see containers.py
 
 from bisect_tvm.model.capture import Program
 from bisect_tvm.model.hierarchy import Component, user_outputs
@@ -121,9 +122,11 @@ def cut(program: Program, edge: Boundary, values: Mapping[str, Value]) -> Export
     for node in edge.nodes:
         copied[node] = _copy(graph, node, copied, values)
     graph.output(tuple(copied[node] for node in edge.outputs))
+    entering = [TensorArgument(copied[node].name) for node in edge.inputs]
+    leaving = [TensorArgument(copied[node].name) for node in edge.outputs]
     signature = ExportGraphSignature(
-        [InputSpec(InputKind.USER_INPUT, TensorArgument(copied[n].name), None) for n in edge.inputs],
-        [OutputSpec(OutputKind.USER_OUTPUT, TensorArgument(copied[n].name), None) for n in edge.outputs],
+        [InputSpec(InputKind.USER_INPUT, argument, None) for argument in entering],
+        [OutputSpec(OutputKind.USER_OUTPUT, argument, None) for argument in leaving],
     )
     return ExportedProgram(
         root=torch.nn.Module(),
@@ -131,10 +134,20 @@ def cut(program: Program, edge: Boundary, values: Mapping[str, Value]) -> Export
         graph_signature=signature,
         state_dict={},
         range_constraints={},
-        module_call_graph=program.exported.module_call_graph,
+        module_call_graph=[_call(len(entering), len(leaving))],
         example_inputs=None,
         verifiers=program.exported.verifiers,  # an undecomposed program may hold operators that work in place
     )
+
+
+def _call(entering: int, leaving: int) -> ModuleCallEntry:
+    """How the program is called: with so many tensors, returning a tuple.
+
+    The values are not named: a program that is decomposed keeps these names, and not what bore them.
+    """
+    nothing: dict[str, Any] = {}
+    in_spec, out_spec = pytree.tree_structure(((0.0,) * entering, nothing)), pytree.tree_structure((0.0,) * leaving)
+    return ModuleCallEntry("", ModuleCallSignature([], [], in_spec, out_spec))
 
 
 def created(edge: Boundary, values: Mapping[str, Value]) -> list[np.ndarray[Any, np.dtype[np.float64]]]:

@@ -1,6 +1,8 @@
 """PyTorch's own decompositions of operators, beyond those that export and TVM's importer run by themselves."""
 
+import warnings
 from collections.abc import Callable, Sequence
+from typing import Any
 
 import torch
 
@@ -38,11 +40,13 @@ def decomposed(exported: ExportedProgram, operators: Sequence[Operator] = (), re
     Raises:
         CaptureError: PyTorch cannot; its reason is in the message.
     """
-    table = torch.export.default_decompositions()
+    table: Any = torch.export.default_decompositions()
     table.update(get_decompositions(list(operators)))
     table.update(rewrites or {})
     try:
-        made: ExportedProgram = exported.run_decompositions(table)
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # torch's, about its own containers
+            made: ExportedProgram = exported.run_decompositions(table)
     except Exception as error:
         raise CaptureError(f"PyTorch cannot decompose it: {one_line(error)}") from error
     return made
