@@ -71,8 +71,8 @@ def _located(
 
 def _importer(kind: Kind, variant: Variant, how: str, judgement: Judgement) -> Located:
     became = ", ".join(relax_operators(variant.imported)) if not isinstance(variant.imported, str) else ""
-    makes = f"; the importer made {became} of it" if became else ""
-    return Located("importer or lowering", f"it is {_off(judgement)} {how}{makes}")
+    makes = f"the importer made {became} of it; " if became else ""
+    return Located("importer or lowering", f"{makes}it is {_off(judgement)} {how}")
 
 
 def _off(judgement: Judgement) -> str:
