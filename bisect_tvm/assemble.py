@@ -1,7 +1,6 @@
 """The last step of the flow: from what the search found to the report."""
 
 import platform
-from collections import Counter
 from collections.abc import Mapping, Sequence, Set
 from dataclasses import dataclass, replace
 
@@ -14,6 +13,7 @@ from bisect_tvm.model.hierarchy import Component
 from bisect_tvm.numerics.judge import Judgement, unresolved
 from bisect_tvm.numerics.verdict import Verdict
 from bisect_tvm.report.report import Cost, Effect, Entry, Explanation, Proof, Report
+from bisect_tvm.report.typeset import count, grouped, number
 from bisect_tvm.search.walk import Found
 
 TELLING = (
@@ -204,45 +204,62 @@ def _overall(entries: tuple[Entry, ...], culprits: set[str]) -> Verdict:
 
 
 def summarize(report: Report) -> str:
-    """The answer in a sentence or two, from the report's own numbers."""
+    """The answer in one to three sentences, from the report's own numbers."""
     root, culprits, unresolved = report.root, report.culprits, report.unresolved
-    parts = []
-    if root.verdict is Verdict.UNRESOLVED:
-        parts.append("The model as a whole could not be compared")
-    elif root.verdict.is_divergence or culprits:
-        parts.append(f"The model is off by {_number(root.deviation32)} ({_number(root.deviation64)} in float64)")
-    else:
-        parts.append(
-            f"TVM computes the model as PyTorch does on these inputs: off by {_number(root.deviation32)}, "
-            f"{_number(root.deviation64)} in float64, which rounding explains"
-        )
+    parts = [_of_the_whole(report)]
     if culprits:
-        parts.append(f"{_count(len(culprits), 'component')} {_verb(len(culprits))}: {_grouped(culprits)}")
-    elif root.verdict.is_divergence:
-        parts.append("no part fails alone" if not unresolved else "no part that could be judged fails alone")
-    elif root.verdict is Verdict.UNRESOLVED:
-        parts.append("every part that could be judged agrees")
-    text = "; ".join(parts) + "."
+        parts.append(f"{count(len(culprits), 'component')} {_verb(len(culprits))}: {grouped(culprits)}")
+    elif root.verdict.is_divergence or root.verdict is Verdict.UNRESOLVED:
+        parts.append(_no_culprit(report))
+    if report.proof is not None:
+        parts.append(_proved(report.proof, len(culprits)))
+    text = "; ".join(part for part in parts if part) + "."
     smallest = [entry for entry in unresolved if entry is not root]
     if smallest:
-        text += f" {_count(len(smallest), 'component')} could not be judged: {_grouped(tuple(smallest))}."
-    return text
+        text += f" {count(len(smallest), 'component')} could not be judged: {grouped(smallest)}."
+    return text + (" The search did not come to its end." if report.unfinished else "")
 
 
-def _grouped(entries: tuple[Entry, ...]) -> str:
-    counts = Counter(entry.operator or entry.module_class.rpartition(".")[2] for entry in entries)
-    return ", ".join(f"{name} ({count})" if count > 1 else name for name, count in counts.most_common())
+def _of_the_whole(report: Report) -> str:
+    root = report.root
+    if root.verdict is Verdict.UNRESOLVED:
+        if root.deviation32 is not None:
+            return (
+                f"The model is off by {_number(root.deviation32)} as you build it, and whether rounding explains that is not known"
+            )
+        return f"The model as a whole {'was not compared' if report.unfinished else 'could not be compared'}"
+    if root.verdict.is_divergence or report.culprits:
+        return f"The model is off by {_number(root.deviation32)} ({_number(root.deviation64)} in float64)"
+    return (
+        f"TVM computes the model as PyTorch does on these inputs: off by {_number(root.deviation32)}, "
+        f"{_number(root.deviation64)} in float64, which rounding explains"
+    )
+
+
+def _no_culprit(report: Report) -> str:
+    """What is known of the parts where none is accused; empty if nothing is."""
+    looked_at_parts = len(report.tree) > 1
+    if report.unfinished:
+        return "no part that was looked at fails alone" if looked_at_parts else "no part was looked at yet"
+    if not report.root.verdict.is_divergence:
+        return "every part that could be judged agrees" if looked_at_parts else ""
+    return "no part that could be judged fails alone" if report.unresolved else "no part fails alone"
+
+
+def _proved(proof: Proof, culprits: int) -> str:
+    """Whether the culprits are to blame for all of it."""
+    replaced = "it" if culprits == 1 else "them"
+    if proof.sufficient is None:
+        return f"what the model gives with {replaced} replaced by PyTorch's values could not be judged"
+    known = proof.deviation64 if proof.deviation64 is not None else proof.deviation32
+    agrees = "the model agrees" if proof.sufficient else "the model is still off"
+    amount = "" if known is None else f" {'to' if proof.sufficient else 'by'} {_number(known)}"
+    return f"with {replaced} replaced by PyTorch's values {agrees}{amount}{'' if proof.sufficient else ', which is unexplained'}"
 
 
 def _verb(count: int) -> str:
     return "deviates by itself" if count == 1 else "deviate by themselves"
 
 
-def _count(count: int, noun: str) -> str:
-    return f"{count} {noun}" if count == 1 else f"{count} {noun}s"
-
-
 def _number(value: float | None) -> str:
-    if value is None:
-        return "an unknown amount"
-    return f"{value:.1e}" if value else "0"
+    return "an unknown amount" if value is None else number(value)

@@ -32,6 +32,10 @@ class Budget:
             raise StoppedError(f"max_builds={self._builds} was spent")
         self._spent += 1
 
+    def allows(self, builds: int) -> bool:
+        """Whether so many more builds are left."""
+        return self._builds is None or self._spent + builds <= self._builds
+
     def check(self) -> None:
         """See whether there is time left."""
         if self._seconds is not None and time.monotonic() - self._start > self._seconds:

@@ -47,7 +47,7 @@ def _stopped(why: str, search: Searched, probe: Probe, by_id: Mapping[str, Compo
     search.answers.update({id: answer for id, answer in probe.answers.items() if id in by_id and id not in search.answers})
     left = sum(not component.children and id not in search.answers for id, component in by_id.items())
     missing = f"; {left} of {len(search.operators)} operators were not looked at" if left else ""
-    return f"{why} while {search.step or 'values inside the model'} {'were' if not search.step else 'was'} looked at{missing}"
+    return f"{why} while looking at {search.step or 'values inside the model'}{missing}"
 
 
 def culprits_of(tree: Component, probe: Probe, search: Searched) -> tuple[Culprit, ...]:
@@ -75,7 +75,7 @@ def findings_of(tree: Component, probe: Probe, search: Searched, explanations: t
         culprits=tuple(JOINT.join(run) for run in search.culprits),
         runs=tuple(runs.values()),
         run_judgements={component.id: search.run_answers[run] for run, component in runs.items()},
-        drifts=_drifts(tree, probe),
+        drifts=_drifts([*tree.walk(), *runs.values()], probe),
         proof=_proof(search),
         explanations=explanations,
     )
@@ -104,12 +104,12 @@ def _proof(search: Searched) -> Proof | None:
     )
 
 
-def _drifts(tree: Component, probe: Probe) -> dict[str, tuple[Drift | None, Drift | None]]:
+def _drifts(components: Sequence[Component], probe: Probe) -> dict[str, tuple[Drift | None, Drift | None]]:
     """The largest deviation that enters and that leaves each component inside the whole model."""
     if not probe.drifts:
         return {}
     found = {}
-    for component in tree.walk():
+    for component in components:
         edge = probe.edge_of(component)
         sides = ([probe.drifts[node.name] for node in side if node.name in probe.drifts] for side in (edge.inputs, edge.outputs))
         before, after = (_furthest(side) for side in sides)

@@ -95,7 +95,7 @@ def locate(
         raise InputError(f"`depth` must be 'diverging' or 'all', but it is {depth!r}.")
     with untouched():
         parsed = parse_target(target)
-        builder = Builder(parsed, Pipeline(pipeline), budget.build)
+        builder = Builder(parsed, Pipeline(pipeline), budget)
         say("exporting the model")
         with clock("capture"):
             program = capture(model, inputs, kwargs, decompose=decompose)

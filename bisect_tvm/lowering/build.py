@@ -12,6 +12,7 @@ import tvm_ffi
 from numpy.typing import NDArray
 from tvm import IRModule, relax
 
+from bisect_tvm.budget import Budget
 from bisect_tvm.errors import InputError
 from bisect_tvm.lowering.importer import reason_of
 from bisect_tvm.lowering.pipeline import Pipeline
@@ -74,16 +75,14 @@ class Builder:
     Args:
         target: what to compile for.
         pipeline: the user's passes.
-        allow: called before each build; raises when there may be no more.
+        budget: asked before each build; any number without it.
     """
 
-    def __init__(
-        self, target: tvm.target.Target, pipeline: Pipeline | None = None, allow: Callable[[], None] = lambda: None
-    ) -> None:
+    def __init__(self, target: tvm.target.Target, pipeline: Pipeline | None = None, budget: Budget | None = None) -> None:
         self.target = target
         self.pipeline = pipeline or Pipeline()
         self.builds = 0
-        self._allow = allow
+        self.budget = budget or Budget(None, None)
         self._count = threading.Lock()
 
     def lower(self, functions: Functions) -> Functions:
@@ -108,7 +107,7 @@ class Builder:
 
     def _build(self, compile: Callable[[], Any]) -> "Executable":
         with self._count:
-            self._allow()
+            self.budget.build()
             self.builds += 1
         try:
             device = device_of(self.target)
