@@ -13,7 +13,7 @@ from bisect_tvm.model.hierarchy import Component
 from bisect_tvm.numerics.judge import Judgement, unresolved
 from bisect_tvm.numerics.verdict import Verdict
 from bisect_tvm.report.report import Cost, Effect, Entry, Explanation, Proof, Report
-from bisect_tvm.report.typeset import count, grouped, number
+from bisect_tvm.report.typeset import count, grouped, largest, number
 from bisect_tvm.search.walk import Found
 
 TELLING = (
@@ -251,7 +251,9 @@ def _proved(proof: Proof, culprits: int) -> str:
     replaced = "it" if culprits == 1 else "them"
     if proof.sufficient is None:
         return f"what the model gives with {replaced} replaced by PyTorch's values could not be judged"
-    known = proof.deviation64 if proof.deviation64 is not None else proof.deviation32
+    known = proof.deviation64
+    if known is None or not proof.sufficient:  # what remains may show in the model's own precision only
+        known = largest((proof.deviation32, proof.deviation64))
     agrees = "the model agrees" if proof.sufficient else "the model is still off"
     amount = "" if known is None else f" {'to' if proof.sufficient else 'by'} {_number(known)}"
     return f"with {replaced} replaced by PyTorch's values {agrees}{amount}{'' if proof.sufficient else ', which is unexplained'}"

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 from rich.cells import cell_len
 from rich.text import Text
 
-from bisect_tvm.report.typeset import MORE, both, count, fit, grouped, wrap
+from bisect_tvm.report.typeset import MORE, both, count, fit, grouped, largest, number, wrap
 
 # report.py imports text.py, which imports this module, so its types are known here to the type checker only.
 if TYPE_CHECKING:
@@ -49,10 +49,10 @@ def _proved(proof: "Proof", culprits: int) -> str:
 def _left_in(kept: "Kept") -> str:
     if kept.necessary is None:
         return "it could not be judged"
-    numbers = both(kept.deviation32, kept.deviation64)
+    far = largest((kept.deviation32, kept.deviation64))
     if kept.necessary:
-        return f"it is off by {numbers}: necessary" if numbers else "it deviates: necessary"
-    return f"it agrees to {numbers}: not seen in the whole model" if numbers else "it agrees: not seen in the whole model"
+        return f"it is off by {number(far)}: necessary" if far is not None else "it deviates: necessary"
+    return f"it agrees{f' to {number(far)}' if far is not None else ''}: not seen in the whole model"
 
 
 def explanation_lines(report: "Report", width: int, most: int, room: int) -> list[Text]:
