@@ -5,12 +5,13 @@ from collections.abc import Hashable, Mapping, Sequence
 from bisect_tvm.assemble import Findings
 from bisect_tvm.errors import StoppedError
 from bisect_tvm.explain.kinds import Culprit
+from bisect_tvm.interrupts import seen
 from bisect_tvm.measure import Drift, further
 from bisect_tvm.model.capture import Program
 from bisect_tvm.model.hierarchy import JOINT, Component, joined, operator_readers
 from bisect_tvm.numerics.judge import Judgement
 from bisect_tvm.probe import Probe
-from bisect_tvm.report.report import Explanation, Kept, Proof
+from bisect_tvm.report.report import INTERRUPTED, Explanation, Kept, Proof
 from bisect_tvm.search.runs import Run
 from bisect_tvm.search.search import Search
 from bisect_tvm.search.walk import Looks
@@ -38,7 +39,8 @@ def find(program: Program, tree: Component, probe: Probe, *, exhaustive: bool) -
     except StoppedError as error:
         return search, _stopped(str(error), search, probe, by_id)
     except KeyboardInterrupt:
-        return search, _stopped("interrupted", search, probe, by_id)
+        seen()
+        return search, _stopped(INTERRUPTED, search, probe, by_id)
     return search, ""
 
 

@@ -21,6 +21,7 @@ from bisect_tvm.explain.explain import explain as explained
 from bisect_tvm.explain.kinds import kinds_of
 from bisect_tvm.explain.remedy import Setting, setting_of
 from bisect_tvm.findings import culprits_of, curable, find, findings_of
+from bisect_tvm.interrupts import noticed
 from bisect_tvm.lowering.build import Builder, Executable, parse_target, unoptimised
 from bisect_tvm.lowering.environment import tvm_environment
 from bisect_tvm.lowering.pipeline import Pipeline
@@ -93,7 +94,7 @@ def locate(
     clock, budget = Stopwatch(), Budget(max_builds, max_seconds)
     if depth not in ("diverging", "all"):
         raise InputError(f"`depth` must be 'diverging' or 'all', but it is {depth!r}.")
-    with untouched():
+    with noticed(), untouched():
         parsed = parse_target(target)
         builder = Builder(parsed, Pipeline(pipeline), budget)
         say("exporting the model")

@@ -18,6 +18,10 @@ Stage = Literal["importer or lowering", "pass", "code generation", "unknown"]
 """Of TVM's compilation. The first is where also the shortest pipeline at opt-level 0 diverges."""
 
 
+INTERRUPTED = "interrupted"
+"""Begins the reason why a search ended early, if it was Ctrl-C."""
+
+
 @dataclass(frozen=True)
 class Entry:
     """One measured component: the model, one call of a submodule, one operator, or a run of operators that fail together.
@@ -184,6 +188,11 @@ class Report:
     def root(self) -> Entry:
         """The model as a whole, end to end."""
         return self.tree[0]
+
+    @property
+    def interrupted(self) -> bool:
+        """True if Ctrl-C ended the search early."""
+        return self.unfinished.startswith(INTERRUPTED)
 
     @property
     def culprits(self) -> tuple[Entry, ...]:
