@@ -27,6 +27,10 @@ TELLING = (
 """Which culprit's verdict leads where there are several kinds."""
 
 
+TOGETHER = "its parts agree alone, together they do not: "
+"""Before the reason of a verdict INTERACTION."""
+
+
 @dataclass(frozen=True)
 class Findings:
     """Everything that was found out, by whatever found it."""
@@ -134,7 +138,7 @@ def _entry(component: Component, parent: str | None, judgement: Judgement, findi
         module_class=component.module_class,
         source=component.source,
         verdict=verdict,
-        reason=f"its parts agree alone, together they do not: {judgement.reason}" if interaction else judgement.reason,
+        reason=f"{TOGETHER}{judgement.reason}" if interaction else judgement.reason,
         deviation32=judgement.deviation32,
         deviation64=judgement.deviation64,
         excess32=judgement.excess32,
@@ -158,8 +162,9 @@ def _entry(component: Component, parent: str | None, judgement: Judgement, findi
 def judgement_of(entry: Entry) -> Judgement:
     """What an entry of a saved report says, as it was found."""
     stated = entry.stated[1:] if entry.verdict is Verdict.INTERACTION else entry.stated
+    reason = entry.reason.removeprefix(TOGETHER)
     return Judgement(
-        verdict=stated[0], stated=stated, reason=entry.reason, deviation32=entry.deviation32, deviation64=entry.deviation64,
+        verdict=stated[0], stated=stated, reason=reason, deviation32=entry.deviation32, deviation64=entry.deviation64,
         excess32=entry.excess32, excess64=entry.excess64, worst=entry.worst, undecided=entry.undecided, sample=entry.sample,
         samples=entry.samples, conclusive=entry.conclusive, doubtful=entry.doubtful, strictest=entry.strictest,
     )  # fmt: skip
@@ -251,12 +256,11 @@ def _proved(proof: Proof, culprits: int) -> str:
     replaced = "it" if culprits == 1 else "them"
     if proof.sufficient is None:
         return f"what the model gives with {replaced} replaced by PyTorch's values could not be judged"
-    known = proof.deviation64
-    if known is None or not proof.sufficient:  # what remains may show in the model's own precision only
-        known = largest((proof.deviation32, proof.deviation64))
-    agrees = "the model agrees" if proof.sufficient else "the model is still off"
-    amount = "" if known is None else f" {'to' if proof.sufficient else 'by'} {_number(known)}"
-    return f"with {replaced} replaced by PyTorch's values {agrees}{amount}{'' if proof.sufficient else ', which is unexplained'}"
+    replaced = f"with {replaced} replaced by PyTorch's values the model"
+    if proof.sufficient:
+        return f"{replaced} agrees" + ("" if proof.deviation64 is None else f" to {number(proof.deviation64)} in float64")
+    far = largest((proof.deviation32, proof.deviation64))  # what remains may show in the model's own precision only
+    return f"{replaced} is still off by {_number(far)}, which is unexplained"
 
 
 def _verb(count: int) -> str:

@@ -34,7 +34,7 @@ from bisect_tvm.model.untouched import untouched
 from bisect_tvm.parts import Cutter
 from bisect_tvm.probe import Probe
 from bisect_tvm.report.report import Cost, Report
-from bisect_tvm.resuming import fingerprint, known_answers, report_before
+from bisect_tvm.resuming import fingerprint, known_answers, known_swaps, report_before
 from bisect_tvm.stopwatch import Stopwatch
 
 
@@ -122,7 +122,7 @@ def locate(
         probe = Probe(program, tree, cutter, rulers, native, budget.check, say)
         probe.answers |= known_answers(before)
         everything = exhaustive or depth == "all"
-        search, unfinished = find(program, tree, probe, exhaustive=everything)
+        search, unfinished = find(program, tree, probe, known_swaps(before), exhaustive=everything)
         bench = Bench(program, rulers, workshop, budget.build)
         setting = _setting(model, inputs, kwargs, convert_map, decompose, builder, target, pipeline)
         edge = probe.whole_edge if curable(tree, search) else None

@@ -41,7 +41,7 @@ def _table(chosen: Sequence["Entry"], header: str, samples: str | None, width: i
         at, actual, expected = _element(entry.worst)
         cells.append([fit(at, 18), actual, expected])
     if samples is not None:
-        names.insert(0, "samples")
+        names.insert(0, "on sample")
         cells = [[fit(_samples(entry.samples, samples), 12), *row] for entry, row in zip(chosen, cells, strict=True)]
     widths = [max(map(len, column)) for column in zip(names, *cells, strict=True)]
     left = width - sum(widths) - 2 * (len(names) + 1)

@@ -236,8 +236,8 @@ def test_samples_on_which_a_culprit_shows() -> None:
     several = replace(original, tree=tree, environment={"samples": "3"})
     rows = [line.split("  ") for line in section(told(several), "3 culprits")]
     cells = [[cell.strip() for cell in row if cell.strip()] for row in rows]
-    assert [row[2] for row in cells[:4]] == ["samples", "2", "all", "0, 2"]
-    assert "samples" not in "".join(section(told(replace(several, environment={})), "3 culprits"))
+    assert [row[2] for row in cells[:4]] == ["on sample", "2", "all", "0, 2"]
+    assert "on sample" not in "".join(section(told(replace(several, environment={})), "3 culprits"))
 
 
 def test_builds_that_proved_are_counted_apart() -> None:
