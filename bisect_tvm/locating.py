@@ -96,7 +96,7 @@ def locate(
         raise InputError(f"`depth` must be 'diverging' or 'all', but it is {depth!r}.")
     with noticed(), untouched():
         parsed = parse_target(target)
-        builder = Builder(parsed, Pipeline(pipeline), budget)
+        builder = Builder(parsed, Pipeline(pipeline), budget.build, budget.allows)
         say("exporting the model")
         with clock("capture"):
             program = capture(model, inputs, kwargs, decompose=decompose)

@@ -12,7 +12,6 @@ import tvm_ffi
 from numpy.typing import NDArray
 from tvm import IRModule, relax
 
-from bisect_tvm.budget import Budget
 from bisect_tvm.errors import InputError
 from bisect_tvm.lowering.importer import reason_of
 from bisect_tvm.lowering.pipeline import Pipeline
@@ -75,14 +74,22 @@ class Builder:
     Args:
         target: what to compile for.
         pipeline: the user's passes.
-        budget: asked before each build; any number without it.
+        allow: called before each build; raises when there may be no more.
+        allows: tells whether there may be so many more.
     """
 
-    def __init__(self, target: tvm.target.Target, pipeline: Pipeline | None = None, budget: Budget | None = None) -> None:
+    def __init__(
+        self,
+        target: tvm.target.Target,
+        pipeline: Pipeline | None = None,
+        allow: Callable[[], None] = lambda: None,
+        allows: Callable[[int], bool] = lambda builds: True,
+    ) -> None:
         self.target = target
         self.pipeline = pipeline or Pipeline()
         self.builds = 0
-        self.budget = budget or Budget(None, None)
+        self.allows = allows
+        self._allow = allow
         self._count = threading.Lock()
 
     def lower(self, functions: Functions) -> Functions:
@@ -107,7 +114,7 @@ class Builder:
 
     def _build(self, compile: Callable[[], Any]) -> "Executable":
         with self._count:
-            self.budget.build()
+            self._allow()
             self.builds += 1
         try:
             device = device_of(self.target)

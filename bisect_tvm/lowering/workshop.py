@@ -84,7 +84,7 @@ class Workshop:
         keys = lowered.keys
         if not keys:
             return {}
-        apart = apart and self.builder.budget.allows(2)
+        apart = apart and self.builder.allows(2)
         with contextlib.suppress(BuildError):
             return self._build_apart(lowered, keys) if apart else self._build_together(lowered, keys)
         # The usual cause is a kernel that TVM cannot compile; it is cheaper to find than by building halves.
