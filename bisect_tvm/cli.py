@@ -60,6 +60,7 @@ _debug = click.option("--debug", is_flag=True, help="Show the traceback of an er
 )
 @click.option("--depth", type=click.Choice(["diverging", "all"]), help="Submodules to measure [default: diverging].")
 @click.option("--exhaustive", is_flag=True, help="Judge every operator, even if the model as a whole agrees.")
+@click.option("--no-explain", is_flag=True, help="Do not look for TVM's stage to blame, nor for workarounds.")
 @click.option("--max-builds", type=int, help="TVM builds at most; then the report holds what is known.")
 @click.option("--max-seconds", type=float, help="Seconds at most; what has begun is finished first.")
 @click.option("--resume", type=click.Path(path_type=Path), help="Go on from this report.json, which ended early.")
@@ -156,6 +157,8 @@ def _options(flags: dict[str, Any]) -> dict[str, Any]:
     options = {name: flags[name] for name in ("target", "depth", "max_builds", "max_seconds") if flags[name] is not None}
     if flags["no_decompose"]:
         options["decompose"] = False
+    if flags["no_explain"]:
+        options["explain"] = False
     if flags["exhaustive"]:
         options["exhaustive"] = True
     if flags["resume"] is not None:

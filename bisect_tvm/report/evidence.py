@@ -58,9 +58,12 @@ def _left_in(kept: "Kept") -> str:
 def explanation_lines(report: "Report", width: int, most: int, room: int) -> list[Text]:
     """Stage and first workaround of at most `most` kinds of culprits, with its code as far as `room` lines for code reach."""
     by_id = {entry.id: entry for entry in report.tree}
-    several = len(report.explanations) > 1
+    known = [
+        each for each in report.explanations if each.workarounds or each.tried or each.stage != "unknown" or not report.unfinished
+    ]
+    several = len(known) > 1
     lines: list[Text] = []
-    for explanation in report.explanations[:most]:
+    for explanation in known[:most]:
         entries = [by_id[id] for id in explanation.culprit_ids if id in by_id]
         name = f"{grouped(entries, 2)}: " if several and entries else ""
         lines += [Text(line) for line in wrap(f"{name}{_stage(explanation)}", width, 2, _MARGIN)]
@@ -75,27 +78,25 @@ def explanation_lines(report: "Report", width: int, most: int, room: int) -> lis
         if code is not None and fits:
             lines += code
             room -= len(code)
-    if len(report.explanations) > most:
-        lines.append(Text(MORE.format(len(report.explanations) - most)))
+    if len(known) > most:
+        lines.append(Text(MORE.format(len(known) - most)))
     return lines
 
 
 def _stage(explanation: "Explanation") -> str:
     told = f"stage: {explanation.stage}"
-    if explanation.where:
-        told += f" ({explanation.where.rstrip('.')})"
     if explanation.converters:
-        told += f"; converted by {_short(explanation.converters[0])}"
+        told += f"; converted by {_converter(explanation.converters[0])}"
         if len(explanation.converters) > 1:
             told += f" and {count(len(explanation.converters) - 1, 'more function')}"
-    return told
+    return f"{told}; {explanation.where.rstrip('.')}" if explanation.where else told
 
 
-def _short(converter: str) -> str:
-    """The function and where it stands, without the folders before the file."""
-    operator, _, place = converter.rpartition(": ")
+def _converter(told: str) -> str:
+    """The function and where it stands, of ``operator: file:line (function)``; without the folders before the file."""
+    place, _, function = told.partition(": ")[2].partition(" (")
     place = place.replace("\\", "/").rpartition("/")[2]
-    return f"{operator} at {place}" if operator else place
+    return f"{function.removesuffix(')')} at {place}" if function else place or told
 
 
 def _workaround(workaround: "Workaround") -> str:

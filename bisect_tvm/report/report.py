@@ -141,7 +141,7 @@ class Explanation:
     tir: str
     """The kernels that they were lowered to."""
     converters: tuple[str, ...]
-    """The functions that converted them, as ``operator: file:line``."""
+    """The functions that converted them, as ``operator: file:line (function)``."""
     workarounds: tuple[Workaround, ...]
     """Only what was seen to help; empty if nothing that was tried did."""
     tried: tuple[str, ...]

@@ -59,6 +59,7 @@ def answer(monkeypatch: pytest.MonkeyPatch) -> Callable[[Any], list[dict[str, An
             target: str = "llvm",
             depth: str = "diverging",
             exhaustive: bool = False,
+            explain: bool = True,
             max_builds: int | None = None,
             max_seconds: float | None = None,
             resume: Any = None,
@@ -67,6 +68,7 @@ def answer(monkeypatch: pytest.MonkeyPatch) -> Callable[[Any], list[dict[str, An
             new = {"pipeline": pipeline, "max_builds": max_builds, "max_seconds": max_seconds, "resume": resume}
             options = {name: value for name, value in new.items() if value is not None}
             options |= {"depth": depth} if depth != "diverging" else {}
+            options |= {} if explain else {"explain": False}
             return fake(model, inputs, target=target, decompose=decompose, exhaustive=exhaustive, progress=progress, **options)
 
         # Straight into the package's dict: looking the real one up would import TVM.
@@ -116,10 +118,17 @@ def test_options_of_the_search_reach_locate(spec: str, answer: Any, tmp_path: Pa
     calls = answer(bert([None]))
     before = replace(bert([1e-4]), unfinished="interrupted")
     path = str(before.save(tmp_path / "before.json"))
-    limits = ("--depth", "all", "--max-builds", "3", "--max-seconds", "1.5", "--resume", path, "--pipeline", "zero")
+    limits = ("--depth", "all", "--max-builds", "3", "--max-seconds", "1.5", "--resume", path, "--pipeline", "zero", "--no-explain")
     assert run("locate", f"{spec}:build", *limits).exit_code == 0
-    given = {name: calls[0][name] for name in ("depth", "max_builds", "max_seconds", "resume", "pipeline")}
-    assert given == {"depth": "all", "max_builds": 3, "max_seconds": 1.5, "resume": before, "pipeline": "zero"}
+    given = {name: calls[0][name] for name in ("depth", "max_builds", "max_seconds", "resume", "pipeline", "explain")}
+    assert given == {
+        "depth": "all",
+        "max_builds": 3,
+        "max_seconds": 1.5,
+        "resume": before,
+        "pipeline": "zero",
+        "explain": False,
+    }
 
 
 def test_pipeline_out_of_a_file(spec: str, answer: Any, tmp_path: Path) -> None:
@@ -181,7 +190,7 @@ def test_unknown_option_names_the_valid_ones(spec: str, answer: Any) -> None:
     answer(bert([None]))
     finished = run("locate", f"{spec}:unknown")
     assert finished.exit_code == 2
-    assert "unknown option 'fast'; there are kwargs, convert_map, decompose, pipeline, target, depth, exhaustive, max_builds, " in (
+    assert "unknown option 'fast'; there are kwargs, convert_map, decompose, pipeline, target, depth, exhaustive, explain, " in (
         finished.stderr
     )
 

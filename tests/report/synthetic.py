@@ -128,7 +128,7 @@ def proved(original: Report, *necessary: bool | None) -> Report:
 def explained(original: Report, workarounds: Sequence[Workaround], tried: Sequence[str] = ()) -> Report:
     """With one explanation for all culprits."""
     where = "also with TVM's shortest pipeline at opt-level 0"
-    converters = ("_gelu: /venv/lib/tvm/relax/frontend/torch/base_fx_graph_translator.py:123",)
+    converters = ("gelu.default: /venv/lib/tvm/relax/frontend/torch/base_fx_graph_translator.py:123 (Importer._gelu)",)
     told = ("%gelu = aten.gelu.default(%x)", "R.nn.gelu_tanh(x)", "@T.prim_func ...")
     explanation = Explanation(
         original.culprit_ids, "importer or lowering", where, *told, converters, tuple(workarounds), tuple(tried)

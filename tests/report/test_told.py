@@ -132,8 +132,8 @@ def test_what_the_proof_may_say(proof: Proof, expected: str) -> None:
 
 def test_stage_and_workaround_with_its_code() -> None:
     assert section(told(explained(bert([1e-4]), [CURE, CURE])), "stage") == [
-        "stage: importer or lowering (also with TVM's shortest pipeline at opt-level 0); converted by _gelu",
-        "  at base_fx_graph_translator.py:123",
+        "stage: importer or lowering; converted by Importer._gelu at base_fx_graph_translator.py:123; also",
+        "  with TVM's shortest pipeline at opt-level 0",
         "workaround (checked): convert_map with an exact gelu: the model then deviates by 3.0e-16 (float64),",
         "  1.2e-07 (float32)",
         "    def gelu(node, importer):",
