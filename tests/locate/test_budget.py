@@ -68,7 +68,7 @@ class Whole:
         assert self.report.proof.sufficient
 
     def ask(self, **more: Any) -> Report:
-        return locate_quickly(self.model, self.inputs, **self.options, **more)
+        return locate_quickly(self.model, self.inputs, **{"explain": False, **self.options, **more})
 
     def compared(self, steps: list[str]) -> int:
         return sum("comparing" in step for step in steps)
@@ -173,6 +173,24 @@ def test_going_on_from_the_end_builds_nothing_that_is_known(whole: Whole) -> Non
     whole.require_same(resumed)
     assert resumed.cost.further_builds == 0
     assert resumed.cost.builds <= 1  # runs of operators that agree are not in a report
+
+
+def test_what_ends_while_the_culprits_are_explained_is_proved_and_gone_on_with(whole: Whole) -> None:
+    steps: list[str] = []
+    explained = whole.ask(explain=True, progress=steps.append)
+    assert explained.unfinished == ""
+    assert [explanation.culprit_ids for explanation in explained.explanations] != []
+    spent = whole.report.cost.builds + whole.report.cost.further_builds
+    stopped = [whole.ask(explain=True, max_builds=spent)]
+    stopped += [whole.ask(explain=True, progress=interrupting(number)) for number in range(len(whole.steps), len(steps))]
+    for partial in stopped:
+        assert partial.unfinished.endswith(" was spent while looking at stages and workarounds") or partial.interrupted
+        assert (partial.culprit_ids, partial.proof) == (explained.culprit_ids, explained.proof)
+        assert "stage: unknown" not in str(partial)
+    resumed = whole.ask(explain=True, resume=stopped[-1])
+    assert (resumed.unfinished, resumed.proof) == ("", explained.proof)
+    assert resumed.explanations == explained.explanations
+    assert resumed.cost.builds + resumed.cost.further_builds < explained.cost.builds + explained.cost.further_builds
 
 
 def test_report_of_another_question_is_refused(whole: Whole, tmp_path: Path) -> None:
