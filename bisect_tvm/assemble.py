@@ -1,7 +1,6 @@
 """The last step of the flow: from what the search found to the report."""
 
 import platform
-from collections import Counter
 from collections.abc import Mapping, Sequence, Set
 from dataclasses import dataclass, replace
 
@@ -14,6 +13,7 @@ from bisect_tvm.model.hierarchy import Component
 from bisect_tvm.numerics.judge import Judgement, unresolved
 from bisect_tvm.numerics.verdict import Verdict
 from bisect_tvm.report.report import Cost, Effect, Entry, Explanation, Proof, Report
+from bisect_tvm.report.typeset import count, grouped, largest, number
 from bisect_tvm.search.walk import Found
 
 TELLING = (
@@ -25,6 +25,10 @@ TELLING = (
     Verdict.INTERACTION,
 )
 """Which culprit's verdict leads where there are several kinds."""
+
+
+TOGETHER = "its parts agree alone, together they do not: "
+"""Before the reason of a verdict INTERACTION."""
 
 
 @dataclass(frozen=True)
@@ -134,7 +138,7 @@ def _entry(component: Component, parent: str | None, judgement: Judgement, findi
         module_class=component.module_class,
         source=component.source,
         verdict=verdict,
-        reason=f"its parts agree alone, together they do not: {judgement.reason}" if interaction else judgement.reason,
+        reason=f"{TOGETHER}{judgement.reason}" if interaction else judgement.reason,
         deviation32=judgement.deviation32,
         deviation64=judgement.deviation64,
         excess32=judgement.excess32,
@@ -158,8 +162,9 @@ def _entry(component: Component, parent: str | None, judgement: Judgement, findi
 def judgement_of(entry: Entry) -> Judgement:
     """What an entry of a saved report says, as it was found."""
     stated = entry.stated[1:] if entry.verdict is Verdict.INTERACTION else entry.stated
+    reason = entry.reason.removeprefix(TOGETHER)
     return Judgement(
-        verdict=stated[0], stated=stated, reason=entry.reason, deviation32=entry.deviation32, deviation64=entry.deviation64,
+        verdict=stated[0], stated=stated, reason=reason, deviation32=entry.deviation32, deviation64=entry.deviation64,
         excess32=entry.excess32, excess64=entry.excess64, worst=entry.worst, undecided=entry.undecided, sample=entry.sample,
         samples=entry.samples, conclusive=entry.conclusive, doubtful=entry.doubtful, strictest=entry.strictest,
     )  # fmt: skip
@@ -204,45 +209,63 @@ def _overall(entries: tuple[Entry, ...], culprits: set[str]) -> Verdict:
 
 
 def summarize(report: Report) -> str:
-    """The answer in a sentence or two, from the report's own numbers."""
+    """The answer in one to three sentences, from the report's own numbers."""
     root, culprits, unresolved = report.root, report.culprits, report.unresolved
-    parts = []
-    if root.verdict is Verdict.UNRESOLVED:
-        parts.append("The model as a whole could not be compared")
-    elif root.verdict.is_divergence or culprits:
-        parts.append(f"The model is off by {_number(root.deviation32)} ({_number(root.deviation64)} in float64)")
-    else:
-        parts.append(
-            f"TVM computes the model as PyTorch does on these inputs: off by {_number(root.deviation32)}, "
-            f"{_number(root.deviation64)} in float64, which rounding explains"
-        )
+    parts = [_of_the_whole(report)]
     if culprits:
-        parts.append(f"{_count(len(culprits), 'component')} {_verb(len(culprits))}: {_grouped(culprits)}")
-    elif root.verdict.is_divergence:
-        parts.append("no part fails alone" if not unresolved else "no part that could be judged fails alone")
-    elif root.verdict is Verdict.UNRESOLVED:
-        parts.append("every part that could be judged agrees")
-    text = "; ".join(parts) + "."
+        parts.append(f"{count(len(culprits), 'component')} {_verb(len(culprits))}: {grouped(culprits)}")
+    elif root.verdict.is_divergence or root.verdict is Verdict.UNRESOLVED:
+        parts.append(_no_culprit(report))
+    if report.proof is not None:
+        parts.append(_proved(report.proof, len(culprits)))
+    text = "; ".join(part for part in parts if part) + "."
     smallest = [entry for entry in unresolved if entry is not root]
     if smallest:
-        text += f" {_count(len(smallest), 'component')} could not be judged: {_grouped(tuple(smallest))}."
-    return text
+        text += f" {count(len(smallest), 'component')} could not be judged: {grouped(smallest)}."
+    return text + (" The search did not come to its end." if report.unfinished else "")
 
 
-def _grouped(entries: tuple[Entry, ...]) -> str:
-    counts = Counter(entry.operator or entry.module_class.rpartition(".")[2] for entry in entries)
-    return ", ".join(f"{name} ({count})" if count > 1 else name for name, count in counts.most_common())
+def _of_the_whole(report: Report) -> str:
+    root = report.root
+    if root.verdict is Verdict.UNRESOLVED:
+        if root.deviation32 is not None:
+            return (
+                f"The model is off by {_number(root.deviation32)} as you build it, and whether rounding explains that is not known"
+            )
+        return f"The model as a whole {'was not compared' if report.unfinished else 'could not be compared'}"
+    if root.verdict.is_divergence or report.culprits:
+        return f"The model is off by {_number(root.deviation32)} ({_number(root.deviation64)} in float64)"
+    return (
+        f"TVM computes the model as PyTorch does on these inputs: off by {_number(root.deviation32)}, "
+        f"{_number(root.deviation64)} in float64, which rounding explains"
+    )
+
+
+def _no_culprit(report: Report) -> str:
+    """What is known of the parts where none is accused; empty if nothing is."""
+    looked_at_parts = len(report.tree) > 1
+    if report.unfinished:
+        return "no part that was looked at fails alone" if looked_at_parts else "no part was looked at yet"
+    if not report.root.verdict.is_divergence:
+        return "every part that could be judged agrees" if looked_at_parts else ""
+    return "no part that could be judged fails alone" if report.unresolved else "no part fails alone"
+
+
+def _proved(proof: Proof, culprits: int) -> str:
+    """Whether the culprits are to blame for all of it."""
+    replaced = "it" if culprits == 1 else "them"
+    if proof.sufficient is None:
+        return f"what the model gives with {replaced} replaced by PyTorch's values could not be judged"
+    replaced = f"with {replaced} replaced by PyTorch's values the model"
+    if proof.sufficient:
+        return f"{replaced} agrees" + ("" if proof.deviation64 is None else f" to {number(proof.deviation64)} in float64")
+    far = largest((proof.deviation32, proof.deviation64))  # what remains may show in the model's own precision only
+    return f"{replaced} is still off by {_number(far)}, which is unexplained"
 
 
 def _verb(count: int) -> str:
     return "deviates by itself" if count == 1 else "deviate by themselves"
 
 
-def _count(count: int, noun: str) -> str:
-    return f"{count} {noun}" if count == 1 else f"{count} {noun}s"
-
-
 def _number(value: float | None) -> str:
-    if value is None:
-        return "an unknown amount"
-    return f"{value:.1e}" if value else "0"
+    return "an unknown amount" if value is None else number(value)

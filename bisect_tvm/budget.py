@@ -3,6 +3,7 @@
 import time
 
 from bisect_tvm.errors import InputError, StoppedError
+from bisect_tvm.interrupts import raise_lost
 
 
 class Budget:
@@ -32,7 +33,12 @@ class Budget:
             raise StoppedError(f"max_builds={self._builds} was spent")
         self._spent += 1
 
+    def allows(self, builds: int) -> bool:
+        """Whether so many more builds are left."""
+        return self._builds is None or self._spent + builds <= self._builds
+
     def check(self) -> None:
-        """See whether there is time left."""
+        """See whether there is time left, and the user still wants it."""
+        raise_lost()
         if self._seconds is not None and time.monotonic() - self._start > self._seconds:
             raise StoppedError(f"max_seconds={self._seconds:g} was spent")

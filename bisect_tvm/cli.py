@@ -1,39 +1,32 @@
 """The command line: ``bisect-tvm locate SPEC`` and ``bisect-tvm demo``.
 
 Exit status: 0 faithful, 1 a divergence was found, 2 the question could not be answered, 130 interrupted. The report
-goes to standard output; progress goes to standard error, and only to a terminal.
+goes to standard output, also where it is incomplete; progress goes to standard error, and only to a terminal.
 
 torch and TVM take seconds to import, so everything that imports them is imported inside the commands: ``--help`` and
 a mistyped option answer at once.
 """
 
 import inspect
-import itertools
 import logging
 import os
 import shutil
 import sys
-import tempfile
 import traceback
 import warnings
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import click
-from rich.console import Console
-from rich.live import Live
-from rich.spinner import Spinner
-from rich.text import Text
 
 from bisect_tvm import __version__
 from bisect_tvm.errors import BisectError, InputError
 from bisect_tvm.numerics.verdict import Verdict
+from bisect_tvm.output import check_writable, progress_line, save
+from bisect_tvm.report.report import Report
 from bisect_tvm.report.text import render_text
-
-if TYPE_CHECKING:
-    from bisect_tvm.report.report import Report
 
 FAITHFUL, DIVERGENCE, NO_ANSWER, INTERRUPTED = 0, 1, 2, 130
 
@@ -62,7 +55,15 @@ _debug = click.option("--debug", is_flag=True, help="Show the traceback of an er
 @click.option("--out", "folder", type=click.Path(path_type=Path), help="Write report.json and report.txt here.")
 @click.option("--target", help="TVM target that the model is built for [default: llvm].")
 @click.option("--no-decompose", is_flag=True, help="Import the program without running its decompositions first.")
+@click.option(
+    "--pipeline", help="Name of a TVM pipeline; or file.py:name or package.module:name of a pass, a list of passes or a function."
+)
+@click.option("--depth", type=click.Choice(["diverging", "all"]), help="Submodules to measure [default: diverging].")
 @click.option("--exhaustive", is_flag=True, help="Judge every operator, even if the model as a whole agrees.")
+@click.option("--no-explain", is_flag=True, help="Do not look for TVM's stage to blame, nor for workarounds.")
+@click.option("--max-builds", type=int, help="TVM builds at most; then the report holds what is known.")
+@click.option("--max-seconds", type=float, help="Seconds at most; what has begun is finished first.")
+@click.option("--resume", type=click.Path(path_type=Path), help="Go on from this report.json, which ended early.")
 @_quiet
 @_debug
 def locate(spec: str, inputs_file: Path | None, folder: Path | None, quiet: bool, debug: bool, **flags: Any) -> None:
@@ -73,18 +74,23 @@ def locate(spec: str, inputs_file: Path | None, folder: Path | None, quiet: bool
     torch.export.save wrote, with --inputs. A .npz file gives its arrays arr_0, arr_1, ... by position, others by
     name; a .pt file holds a tensor, or a tuple, list or dict of tensors.
 
-    Exit status: 0 faithful (or rounding alone), 1 divergence found, 2 no answer.
+    What is given here goes before the options that the SPEC's function returns. Ctrl-C ends the search: what was
+    found by then is shown and saved, and --resume goes on from there.
+
+    Exit status: 0 faithful (or rounding alone), 1 divergence found, 2 no answer, 130 interrupted.
     """
     try:
         with _explained(debug):
             if folder is not None:
-                _check_writable(folder)
+                check_writable(folder)
             report = _answer(spec, inputs_file, {**flags, "debug": debug}, quiet)
             # Saved before it is shown, so that nothing is lost if the reader of standard output is gone.
-            saved = _save(report, folder) if folder is not None else []
+            saved = save(report, folder) if folder is not None else []
             _show(report)
             if saved:
                 _echo(f"Saved as {' and '.join(map(str, saved))}.")
+                if report.unfinished:
+                    _echo(f"Go on with --resume {saved[0]}")
     except _UnansweredError as unanswered:
         sys.exit(unanswered.status)
     sys.exit(_status(report))
@@ -105,7 +111,7 @@ def demo(quiet: bool, debug: bool) -> None:
         with _explained(debug):
             from bisect_tvm.demo import run_demo  # Imports torch and TVM.
 
-            with _progress(quiet) as progress:
+            with progress_line(quiet) as progress:
 
                 def tell(text: str) -> None:
                     if progress is not None:
@@ -126,8 +132,9 @@ def main() -> None:
     cli(prog_name="bisect-tvm")
 
 
-def _answer(spec: str, inputs_file: Path | None, flags: dict[str, Any], quiet: bool) -> "Report":
-    with _progress(quiet) as progress:
+def _answer(spec: str, inputs_file: Path | None, flags: dict[str, Any], quiet: bool) -> Report:
+    given = _options(flags)
+    with progress_line(quiet) as progress:
         if progress is not None:
             progress("importing torch and TVM")
         from bisect_tvm import locate as locate_in_model  # Imports torch and TVM.
@@ -136,8 +143,8 @@ def _answer(spec: str, inputs_file: Path | None, flags: dict[str, Any], quiet: b
         if not flags["debug"]:
             _silence_torch()
 
-        with opened(spec, inputs_file) as question:
-            options = {**question.options, **_options(flags)}
+        with opened(spec, inputs_file, flags["pipeline"]) as question:
+            options = {**question.options, **given}
             valid = [name for name in _keywords(locate_in_model) if name != "progress"]
             for name in options:
                 if name not in valid:
@@ -147,13 +154,15 @@ def _answer(spec: str, inputs_file: Path | None, flags: dict[str, Any], quiet: b
 
 def _options(flags: dict[str, Any]) -> dict[str, Any]:
     """What was given on the command line; it overrides what the SPEC's function returned."""
-    options: dict[str, Any] = {}
-    if flags["target"] is not None:
-        options["target"] = flags["target"]
+    options = {name: flags[name] for name in ("target", "depth", "max_builds", "max_seconds") if flags[name] is not None}
     if flags["no_decompose"]:
         options["decompose"] = False
+    if flags["no_explain"]:
+        options["explain"] = False
     if flags["exhaustive"]:
         options["exhaustive"] = True
+    if flags["resume"] is not None:
+        options["resume"] = Report.load(flags["resume"])  # before the work, and before torch is imported
     return options
 
 
@@ -169,7 +178,9 @@ def _keywords(function: Callable[..., Any]) -> list[str]:
     return [parameter.name for parameter in parameters if parameter.kind is inspect.Parameter.KEYWORD_ONLY]
 
 
-def _status(report: "Report") -> int:
+def _status(report: Report) -> int:
+    if report.interrupted:
+        return INTERRUPTED
     if report.culprits or report.verdict.is_divergence:
         return DIVERGENCE
     return NO_ANSWER if report.verdict is Verdict.UNRESOLVED else FAITHFUL
@@ -202,86 +213,7 @@ def _explained(debug: bool) -> Iterator[None]:
         raise _UnansweredError(NO_ANSWER) from error
 
 
-class _Progress:
-    """A line on standard error that says what is being done, while it is done."""
-
-    def __init__(self) -> None:
-        # rich would send what is printed meanwhile to standard error, into which a report must not go.
-        self._live = Live(console=Console(file=sys.stderr), transient=True, redirect_stdout=False, redirect_stderr=False)
-
-    def __call__(self, line: str) -> None:
-        self._live.update(Spinner("dots", Text(line)))
-        self._live.start()
-
-    def clear(self) -> None:
-        """Take the line away, before something is printed or because all is done."""
-        self._live.stop()
-
-
-@contextmanager
-def _progress(quiet: bool) -> Iterator[_Progress | None]:
-    """None unless standard error is a terminal."""
-    if quiet or not sys.stderr.isatty():
-        yield None
-        return
-    progress = _Progress()
-    try:
-        yield progress
-    finally:
-        progress.clear()
-
-
-def _check_writable(folder: Path) -> None:
-    """Find out before the work, which takes minutes, that its result could not be written.
-
-    A folder made for this is taken away again: if the work fails there is nothing to put into it.
-    """
-    made: list[Path] = []
-    try:
-        made += [path for path in (folder, *folder.parents) if not path.exists()]
-        folder.mkdir(parents=True, exist_ok=True)
-        with tempfile.TemporaryFile(dir=folder):
-            pass
-    except OSError as error:
-        raise InputError(f"The output folder {folder} cannot be written: {error.strerror}.") from error
-    finally:
-        for path in made:  # the innermost first
-            with suppress(OSError):  # it was not made after all, or somebody has put something into it
-                path.rmdir()
-
-
-def _save(report: "Report", folder: Path) -> list[Path]:
-    paths = _new_files(folder)
-    report.save(paths[0])
-    paths[1].write_text(render_text(report) + "\n", encoding="utf-8")
-    return paths
-
-
-def _new_files(folder: Path) -> list[Path]:
-    """Create report.json and report.txt, or report-1.json and so on: nothing that is there is overwritten."""
-    try:
-        folder.mkdir(parents=True, exist_ok=True)
-    except OSError as error:
-        raise InputError(f"The output folder {folder} cannot be written: {error.strerror}.") from error
-    for number in itertools.count():
-        stem = "report" if number == 0 else f"report-{number}"
-        paths = [folder / f"{stem}.json", folder / f"{stem}.txt"]
-        created: list[Path] = []
-        try:
-            for path in paths:
-                path.touch(exist_ok=False)
-                created.append(path)
-        except FileExistsError:
-            for path in created:
-                path.unlink()
-        except OSError as error:
-            raise InputError(f"The output folder {folder} cannot be written: {error.strerror}.") from error
-        else:
-            return paths
-    raise AssertionError("count() ended")
-
-
-def _show(report: "Report") -> None:
+def _show(report: Report) -> None:
     colour = sys.stdout.isatty() and "NO_COLOR" not in os.environ
     _echo(render_text(report, min(100, shutil.get_terminal_size((100, 40)).columns), colour))
 

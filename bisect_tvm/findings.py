@@ -5,12 +5,13 @@ from collections.abc import Hashable, Mapping, Sequence
 from bisect_tvm.assemble import Findings
 from bisect_tvm.errors import StoppedError
 from bisect_tvm.explain.kinds import Culprit
+from bisect_tvm.interrupts import seen
 from bisect_tvm.measure import Drift, further
 from bisect_tvm.model.capture import Program
 from bisect_tvm.model.hierarchy import JOINT, Component, joined, operator_readers
 from bisect_tvm.numerics.judge import Judgement
 from bisect_tvm.probe import Probe
-from bisect_tvm.report.report import Explanation, Kept, Proof
+from bisect_tvm.report.report import INTERRUPTED, Explanation, Kept, Proof
 from bisect_tvm.search.runs import Run
 from bisect_tvm.search.search import Search
 from bisect_tvm.search.walk import Looks
@@ -18,11 +19,21 @@ from bisect_tvm.search.walk import Looks
 Searched = Search[Component, Judgement]
 
 
-def find(program: Program, tree: Component, probe: Probe, *, exhaustive: bool) -> tuple[Searched, str]:
+def find(
+    program: Program,
+    tree: Component,
+    probe: Probe,
+    known_swaps: Mapping[frozenset[str], Judgement],
+    *,
+    exhaustive: bool,
+) -> tuple[Searched, str]:
     """Search until all is found, or the budget is spent, or the user interrupts; also tells what was not looked at, if anything."""
     by_id = {component.id: component for component in tree.walk()}
 
     def swap(questions: Mapping[str, Sequence[Run]]) -> Mapping[str, Judgement]:
+        replaced = {name: frozenset(JOINT.join(run) for run in runs) for name, runs in questions.items()}
+        if known_swaps.keys() >= set(replaced.values()):
+            return {name: known_swaps[ids] for name, ids in replaced.items()}
         return probe.swap({name: [by_id[id] for run in runs for id in run] for name, runs in questions.items()})
 
     def operators(run: Run) -> Hashable:
@@ -38,7 +49,8 @@ def find(program: Program, tree: Component, probe: Probe, *, exhaustive: bool) -
     except StoppedError as error:
         return search, _stopped(str(error), search, probe, by_id)
     except KeyboardInterrupt:
-        return search, _stopped("interrupted", search, probe, by_id)
+        seen()
+        return search, _stopped(INTERRUPTED, search, probe, by_id)
     return search, ""
 
 
@@ -47,7 +59,7 @@ def _stopped(why: str, search: Searched, probe: Probe, by_id: Mapping[str, Compo
     search.answers.update({id: answer for id, answer in probe.answers.items() if id in by_id and id not in search.answers})
     left = sum(not component.children and id not in search.answers for id, component in by_id.items())
     missing = f"; {left} of {len(search.operators)} operators were not looked at" if left else ""
-    return f"{why} while {search.step or 'values inside the model'} {'were' if not search.step else 'was'} looked at{missing}"
+    return f"{why} while looking at {search.step or 'values inside the model'}{missing}"
 
 
 def culprits_of(tree: Component, probe: Probe, search: Searched) -> tuple[Culprit, ...]:
@@ -75,7 +87,7 @@ def findings_of(tree: Component, probe: Probe, search: Searched, explanations: t
         culprits=tuple(JOINT.join(run) for run in search.culprits),
         runs=tuple(runs.values()),
         run_judgements={component.id: search.run_answers[run] for run, component in runs.items()},
-        drifts=_drifts(tree, probe),
+        drifts=_drifts([*tree.walk(), *runs.values()], probe),
         proof=_proof(search),
         explanations=explanations,
     )
@@ -104,12 +116,12 @@ def _proof(search: Searched) -> Proof | None:
     )
 
 
-def _drifts(tree: Component, probe: Probe) -> dict[str, tuple[Drift | None, Drift | None]]:
+def _drifts(components: Sequence[Component], probe: Probe) -> dict[str, tuple[Drift | None, Drift | None]]:
     """The largest deviation that enters and that leaves each component inside the whole model."""
     if not probe.drifts:
         return {}
     found = {}
-    for component in tree.walk():
+    for component in components:
         edge = probe.edge_of(component)
         sides = ([probe.drifts[node.name] for node in side if node.name in probe.drifts] for side in (edge.inputs, edge.outputs))
         before, after = (_furthest(side) for side in sides)

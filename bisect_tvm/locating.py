@@ -21,6 +21,7 @@ from bisect_tvm.explain.explain import explain as explained
 from bisect_tvm.explain.kinds import kinds_of
 from bisect_tvm.explain.remedy import Setting, setting_of
 from bisect_tvm.findings import culprits_of, curable, find, findings_of
+from bisect_tvm.interrupts import noticed
 from bisect_tvm.lowering.build import Builder, Executable, parse_target, unoptimised
 from bisect_tvm.lowering.environment import tvm_environment
 from bisect_tvm.lowering.pipeline import Pipeline
@@ -33,7 +34,7 @@ from bisect_tvm.model.untouched import untouched
 from bisect_tvm.parts import Cutter
 from bisect_tvm.probe import Probe
 from bisect_tvm.report.report import Cost, Report
-from bisect_tvm.resuming import fingerprint, known_answers, report_before
+from bisect_tvm.resuming import fingerprint, known_answers, known_swaps, report_before
 from bisect_tvm.stopwatch import Stopwatch
 
 
@@ -93,9 +94,9 @@ def locate(
     clock, budget = Stopwatch(), Budget(max_builds, max_seconds)
     if depth not in ("diverging", "all"):
         raise InputError(f"`depth` must be 'diverging' or 'all', but it is {depth!r}.")
-    with untouched():
+    with noticed(), untouched():
         parsed = parse_target(target)
-        builder = Builder(parsed, Pipeline(pipeline), budget.build)
+        builder = Builder(parsed, Pipeline(pipeline), budget.build, budget.allows)
         say("exporting the model")
         with clock("capture"):
             program = capture(model, inputs, kwargs, decompose=decompose)
@@ -121,7 +122,7 @@ def locate(
         probe = Probe(program, tree, cutter, rulers, native, budget.check, say)
         probe.answers |= known_answers(before)
         everything = exhaustive or depth == "all"
-        search, unfinished = find(program, tree, probe, exhaustive=everything)
+        search, unfinished = find(program, tree, probe, known_swaps(before), exhaustive=everything)
         bench = Bench(program, rulers, workshop, budget.build)
         setting = _setting(model, inputs, kwargs, convert_map, decompose, builder, target, pipeline)
         edge = probe.whole_edge if curable(tree, search) else None

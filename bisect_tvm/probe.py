@@ -168,16 +168,17 @@ class Probe:
         if self._whole is None:
             self._progress("building the model as you do")
             self._whole = Whole(self.whole_edge, self._native(), self._rulers)
-            if not self._whole.run():
-                try:
-                    self._build(root.walk() if self._whole.clearly_deviates() else [root])
-                except StoppedError:
-                    self.answers[root.id] = self._whole.judge_native()
-                    raise
-        self._check()
-        self._progress(f"comparing the model{count}")
-        part = self._parts.get(root.id, Part(self.whole_edge, ""))
-        return self._whole.judge(part, closely=closely, taps=part is self._taps)
+        try:
+            if not self._whole.run() and root.id not in self._parts:
+                self._build(root.walk() if self._whole.clearly_deviates() else [root])
+            self._check()
+            self._progress(f"comparing the model{count}")
+            part = self._parts.get(root.id, Part(self.whole_edge, ""))
+            return self._whole.judge(part, closely=closely, taps=part is self._taps)
+        except (StoppedError, KeyboardInterrupt):
+            if self._whole.has_run:  # then it is known how far the model is off, though not yet why
+                self.answers.setdefault(root.id, self._whole.judge_native())
+            raise
 
     def _build(self, components: Sequence[Component]) -> None:
         """Build what has not been built; with the parts, also the whole model with values tapped inside."""

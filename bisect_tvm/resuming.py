@@ -13,7 +13,8 @@ from bisect_tvm.errors import CaptureError, InputError
 from bisect_tvm.measure import as_array
 from bisect_tvm.model.capture import Program
 from bisect_tvm.numerics.judge import Judgement
-from bisect_tvm.report.report import Report
+from bisect_tvm.numerics.verdict import Verdict
+from bisect_tvm.report.report import Kept, Proof, Report
 
 
 def fingerprint(program: Program, options: Mapping[str, str]) -> str:
@@ -61,3 +62,23 @@ def known_answers(report: Report | None) -> dict[str, Judgement]:
     entries = report.tree if report is not None else ()
     found = {entry.id: judgement_of(entry) for entry in entries}
     return {id: judgement for id, judgement in found.items() if not judgement.unresolved}
+
+
+def known_swaps(report: Report | None) -> dict[frozenset[str], Judgement]:
+    """What is known of the whole model with components replaced by the reference, by the ids of what was replaced."""
+    proof = report.proof if report is not None else None
+    if report is None or proof is None:
+        return {}
+    every = frozenset(report.culprit_ids)
+    found = {every - frozenset(kept.culprit_ids): _swapped(kept.necessary, kept) for kept in proof.kept}
+    found[every] = _swapped(None if proof.sufficient is None else not proof.sufficient, proof)
+    return {replaced: judgement for replaced, judgement in found.items() if judgement is not None}
+
+
+def _swapped(diverges: bool | None, known: Proof | Kept) -> Judgement | None:
+    """As much of the judgement as the report keeps."""
+    if diverges is None:
+        return None
+    verdict = Verdict.FORMULA if diverges else Verdict.FAITHFUL
+    reason, excess64 = (known.reason, known.excess64) if isinstance(known, Proof) else ("", None)
+    return Judgement(verdict, (verdict,), reason, known.deviation32, known.deviation64, excess64=excess64)

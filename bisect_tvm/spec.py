@@ -10,7 +10,7 @@ import re
 import sys
 import traceback
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from types import ModuleType
@@ -35,33 +35,71 @@ class Question:
 
 
 @contextmanager
-def opened(spec: str, inputs_file: Path | None) -> Iterator[Question]:
+def opened(spec: str, inputs_file: Path | None, pipeline: str | None = None) -> Iterator[Question]:
     """Load what `spec` names; the user's modules stay importable inside the ``with``, and are gone after it.
 
+    Args:
+        spec: names the model and its inputs.
+        inputs_file: the inputs of a ``.pt2`` file.
+        pipeline: the name of one of TVM's pipelines, or ``file.py:name`` or ``package.module:name`` of a pass, a list of passes
+            or a function from module to module; it becomes an option.
+
     Raises:
-        InputError: `spec` is malformed, what it names is missing or fails, or the inputs cannot be read.
+        InputError: `spec` or `pipeline` is malformed, what it names is missing or fails, or the inputs cannot be read.
     """
+    with ExitStack() as stack:
+        code = _Code(stack)
+        question = _question(code, spec, inputs_file)
+        if pipeline is not None:
+            question.options["pipeline"] = code.value(pipeline) if ":" in pipeline else pipeline
+        yield question
+
+
+def _question(code: "_Code", spec: str, inputs_file: Path | None) -> Question:
     if spec.endswith(".pt2"):
         if inputs_file is None:
             raise InputError(f"{spec} holds a model and no inputs; give them with --inputs FILE.npz or FILE.pt.")
-        yield Question(load_program(Path(spec)), load_inputs(inputs_file))
-        return
+        return Question(load_program(Path(spec)), load_inputs(inputs_file))
     place, colon, function = spec.rpartition(":")
     if not (colon and place and function.isidentifier()):
         raise InputError(f"{spec!r} is not a SPEC: {_FORMS}.")
     if inputs_file is not None:
         raise InputError("--inputs belongs to a .pt2 file; a function returns its model together with the inputs.")
-    if place.endswith(".py"):
-        path = Path(place).absolute()
-        if not path.is_file():
-            raise InputError(f"There is no file {place}.")
-        with _importable(path.parent):
-            yield _ask(_run(f"importing {place}", path, lambda: _import_file(path)), function, spec)
-    elif all(part.isidentifier() for part in place.split(".")):
-        with _importable(Path.cwd()):
-            yield _ask(_import_module(place), function, spec)
-    else:
-        raise InputError(f"{spec!r} is not a SPEC: {_FORMS}.")
+    return _ask(code.module(place, f"{spec!r} is not a SPEC: {_FORMS}."), function, spec)
+
+
+class _Code:
+    """Imports the user's files and modules, each file once; they stay importable until `stack` is closed."""
+
+    def __init__(self, stack: ExitStack) -> None:
+        self._stack = stack
+        self._files: dict[Path, ModuleType] = {}
+
+    def module(self, place: str, complaint: str) -> ModuleType:
+        """What stands before the colon: a file or a module; `complaint` if it is neither."""
+        if place.endswith(".py"):
+            path = Path(place).absolute()
+            if not path.is_file():
+                raise InputError(f"There is no file {place}.")
+            if path not in self._files:
+                self._stack.enter_context(_importable(path.parent))
+                self._files[path] = _run(f"importing {place}", path, lambda: _import_file(path))
+            return self._files[path]
+        if not all(part.isidentifier() for part in place.split(".")):
+            raise InputError(complaint)
+        self._stack.enter_context(_importable(Path.cwd()))
+        return _import_module(place)
+
+    def value(self, text: str) -> Any:
+        """What ``file.py:name`` or ``package.module:name`` names."""
+        place, _, name = text.rpartition(":")
+        complaint = f"{text!r} is not a pipeline: give the name of one of TVM's, file.py:name or package.module:name."
+        if not name.isidentifier():
+            raise InputError(complaint)
+        module = self.module(place, complaint)
+        if not hasattr(module, name):
+            raise InputError(f"{module.__file__} has no {name!r}, so it cannot be the pipeline.")
+        return getattr(module, name)
 
 
 def load_inputs(path: Path) -> Any:
@@ -162,7 +200,7 @@ def _ask(module: ModuleType, name: str, spec: str) -> Question:
     options = result[2] if len(result) == 3 else {}
     if not isinstance(options, dict) or not all(isinstance(key, str) for key in options):
         raise InputError(f"The options that {spec} returned are not a dict of keyword arguments of locate.")
-    return Question(result[0], result[1], options)
+    return Question(result[0], result[1], dict(options))
 
 
 def _run(what: str, path: Path, action: Callable[[], Any]) -> Any:

@@ -88,13 +88,18 @@ class Whole:
             else:
                 yield compare(arrays[i], expected, Floor(np.zeros(expected.shape), unit)).deviation, unit
 
+    @property
+    def has_run(self) -> bool:
+        """The user's own build gave something."""
+        return bool(self._outputs)
+
     def clearly_deviates(self) -> bool:
         """True if what the user sees is off by more than most rounding: then the parts are needed (a guess, to save a build)."""
         return any(deviation > THRESHOLD * unit for deviation, unit in self._deviations)
 
     def judge_native(self) -> Judgement:
         """What can be said without the float64 build: how far the model is off, not whether rounding explains it."""
-        reason = "it was run as you build it, and there was no build left for float64, which tells rounding from a fault"
+        reason = "it was run as you build it, but not in float64, which tells rounding from a fault"
         return replace(unresolved(reason), deviation32=max((deviation for deviation, _ in self._deviations), default=0.0))
 
     def judge(self, built: Part, *, closely: bool = False, taps: bool = False) -> Judgement:

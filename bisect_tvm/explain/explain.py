@@ -11,11 +11,12 @@ from bisect_tvm.explain.bench import Bench, Variant
 from bisect_tvm.explain.kinds import Culprit, Kind, calls
 from bisect_tvm.explain.remedy import Remedy, Setting, candidates, code, flipped
 from bisect_tvm.explain.stage import AS_IT_IS, SHORTEST, Located, stages
+from bisect_tvm.interrupts import seen
 from bisect_tvm.lowering.evidence import converters, kernel_text, relax_text
 from bisect_tvm.lowering.pipeline import Pipeline
 from bisect_tvm.model.cut import Boundary
 from bisect_tvm.numerics.judge import Judgement, worst_of
-from bisect_tvm.report.report import Explanation, Workaround
+from bisect_tvm.report.report import INTERRUPTED, Explanation, Workaround
 
 MOST_TRIED_ON = 16
 """Culprits of one kind on which a remedy is tried, those that deviate most."""
@@ -154,14 +155,18 @@ class Explainer:
         )
 
 
+_STEP = "stages and workarounds"
+
+
 def explain(explainer: Explainer) -> str:
     """Explain as far as the budget and the user allow; tells what was not done, if anything."""
     try:
         explainer.run()
     except StoppedError as error:
-        return f"{error} while the culprits were explained"
+        return f"{error} while looking at {_STEP}"
     except KeyboardInterrupt:
-        return "interrupted while the culprits were explained"
+        seen()
+        return f"{INTERRUPTED} while looking at {_STEP}"
     return ""
 
 

@@ -75,14 +75,20 @@ class Builder:
         target: what to compile for.
         pipeline: the user's passes.
         allow: called before each build; raises when there may be no more.
+        allows: tells whether there may be so many more.
     """
 
     def __init__(
-        self, target: tvm.target.Target, pipeline: Pipeline | None = None, allow: Callable[[], None] = lambda: None
+        self,
+        target: tvm.target.Target,
+        pipeline: Pipeline | None = None,
+        allow: Callable[[], None] = lambda: None,
+        allows: Callable[[int], bool] = lambda builds: True,
     ) -> None:
         self.target = target
         self.pipeline = pipeline or Pipeline()
         self.builds = 0
+        self.allows = allows
         self._allow = allow
         self._count = threading.Lock()
 

@@ -16,6 +16,8 @@ from torch.utils import _pytree as pytree
 from tvm import IRModule, relax
 from tvm.relax.frontend.torch import from_exported_program
 
+from bisect_tvm.interrupts import raise_lost
+
 MOST_SIZES = 64
 """Sizes whose ratios are considered; more would only add chance matches."""
 
@@ -81,7 +83,12 @@ def import_program(
 
 
 def reason_of(error: BaseException) -> str:
-    """The telling line of an error of TVM, whose messages can hold a whole stack."""
+    """The telling line of an error of TVM, whose messages can hold a whole stack.
+
+    Raises:
+        KeyboardInterrupt: it was Ctrl-C that TVM turned into the error.
+    """
+    raise_lost()
     lines = [line.strip() for line in str(error).splitlines() if line.strip()]
     telling = [line for line in lines if not line.startswith(("File ", "Traceback", "[bt]", "During handling"))]
     text = _OPERATOR.sub(r"\1", (telling or lines or [""])[0]).rstrip(" :")

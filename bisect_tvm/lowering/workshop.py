@@ -79,11 +79,12 @@ class Workshop:
             return str(error)
 
     def build_parts(self, imported: Mapping[str, Imported], *, apart: bool = False) -> dict[str, Runnable]:
-        """Build all programs in both precisions: in one build where possible, or `apart`, in two at the same time."""
+        """Build all programs in both precisions: in one build where possible, or `apart`, in two at the same time where allowed."""
         lowered = self._lower(imported)
         keys = lowered.keys
         if not keys:
             return {}
+        apart = apart and self.builder.allows(2)
         with contextlib.suppress(BuildError):
             return self._build_apart(lowered, keys) if apart else self._build_together(lowered, keys)
         # The usual cause is a kernel that TVM cannot compile; it is cheaper to find than by building halves.

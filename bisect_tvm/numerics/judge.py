@@ -88,9 +88,12 @@ def worst_of(judgements: Sequence[Judgement]) -> Judgement:
     What could not be judged on one sample is accused if it diverges on another, and is not called faithful if it does not.
     """
 
-    def telling(number: int) -> tuple[bool, bool, float, int]:
+    def telling(number: int) -> tuple[bool, bool, float, float, int]:
         judgement = judgements[number]
-        return judgement.diverges, judgement.unresolved, judgement.excess, -number
+        deviation = max(
+            judgement.deviation32 or 0.0, judgement.deviation64 or 0.0
+        )  # where nothing is rounded, any excess is infinite
+        return judgement.diverges, judgement.unresolved, judgement.excess, deviation, -number
 
     worst = max(range(len(judgements)), key=telling)
     return replace(

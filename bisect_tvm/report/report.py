@@ -18,6 +18,10 @@ Stage = Literal["importer or lowering", "pass", "code generation", "unknown"]
 """Of TVM's compilation. The first is where also the shortest pipeline at opt-level 0 diverges."""
 
 
+INTERRUPTED = "interrupted"
+"""Begins the reason why a search ended early, if it was Ctrl-C."""
+
+
 @dataclass(frozen=True)
 class Entry:
     """One measured component: the model, one call of a submodule, one operator, or a run of operators that fail together.
@@ -137,7 +141,7 @@ class Explanation:
     tir: str
     """The kernels that they were lowered to."""
     converters: tuple[str, ...]
-    """The functions that converted them, as ``operator: file:line``."""
+    """The functions that converted them, as ``operator: file:line (function)``."""
     workarounds: tuple[Workaround, ...]
     """Only what was seen to help; empty if nothing that was tried did."""
     tried: tuple[str, ...]
@@ -184,6 +188,11 @@ class Report:
     def root(self) -> Entry:
         """The model as a whole, end to end."""
         return self.tree[0]
+
+    @property
+    def interrupted(self) -> bool:
+        """True if Ctrl-C ended the search early."""
+        return self.unfinished.startswith(INTERRUPTED)
 
     @property
     def culprits(self) -> tuple[Entry, ...]:

@@ -4,6 +4,7 @@ import subprocess
 import sys
 import warnings
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -46,18 +47,29 @@ def answer(monkeypatch: pytest.MonkeyPatch) -> Callable[[Any], list[dict[str, An
                 result()
             return result if isinstance(result, Report) else bert([None])
 
-        # The real keyword arguments, for the real check of option names.
+        # The real keyword arguments, for the real check of option names; only what differs from the default is noted.
         def locate(
             model: Any,
             inputs: Any,
             *,
             kwargs: Any = None,
+            convert_map: Any = None,
             decompose: bool = True,
+            pipeline: Any = None,
             target: str = "llvm",
+            depth: str = "diverging",
             exhaustive: bool = False,
+            explain: bool = True,
+            max_builds: int | None = None,
+            max_seconds: float | None = None,
+            resume: Any = None,
             progress: Any = None,
         ) -> Report:
-            return fake(model, inputs, target=target, decompose=decompose, exhaustive=exhaustive, progress=progress)
+            new = {"pipeline": pipeline, "max_builds": max_builds, "max_seconds": max_seconds, "resume": resume}
+            options = {name: value for name, value in new.items() if value is not None}
+            options |= {"depth": depth} if depth != "diverging" else {}
+            options |= {} if explain else {"explain": False}
+            return fake(model, inputs, target=target, decompose=decompose, exhaustive=exhaustive, progress=progress, **options)
 
         # Straight into the package's dict: looking the real one up would import TVM.
         monkeypatch.setitem(vars(bisect_tvm), "locate", locate)
@@ -102,11 +114,85 @@ def test_options_reach_locate_and_the_command_line_wins(spec: str, answer: Any) 
     ]
 
 
+def test_options_of_the_search_reach_locate(spec: str, answer: Any, tmp_path: Path) -> None:
+    calls = answer(bert([None]))
+    before = replace(bert([1e-4]), unfinished="interrupted")
+    path = str(before.save(tmp_path / "before.json"))
+    limits = ("--depth", "all", "--max-builds", "3", "--max-seconds", "1.5", "--resume", path, "--pipeline", "zero", "--no-explain")
+    assert run("locate", f"{spec}:build", *limits).exit_code == 0
+    given = {name: calls[0][name] for name in ("depth", "max_builds", "max_seconds", "resume", "pipeline", "explain")}
+    assert given == {
+        "depth": "all",
+        "max_builds": 3,
+        "max_seconds": 1.5,
+        "resume": before,
+        "pipeline": "zero",
+        "explain": False,
+    }
+
+
+def test_pipeline_out_of_a_file(spec: str, answer: Any, tmp_path: Path) -> None:
+    calls = answer(bert([None]))
+    (tmp_path / "my_passes.py").write_text("PASSES = ['a', 'b']\n")
+    assert run("locate", f"{spec}:optional", "--pipeline", f"{tmp_path}/my_passes.py:PASSES").exit_code == 0
+    assert calls[0]["pipeline"] == ["a", "b"]
+
+
+@pytest.mark.parametrize(
+    ("pipeline", "complaint"),
+    [
+        ("{folder}/my_model.py:missing", "my_model.py has no 'missing', so it cannot be the pipeline."),
+        ("{folder}/nowhere.py:PASSES", "There is no file {folder}/nowhere.py."),
+        ("{folder}/my_model.py:", "is not a pipeline: give the name of one of TVM's, file.py:name or package.module:name."),
+        ("my-module:name", "is not a pipeline: give the name of one of TVM's, file.py:name or package.module:name."),
+        ("nowhere:name", "There is no module nowhere on Python's path"),
+    ],
+)
+def test_pipeline_that_is_not_there(pipeline: str, complaint: str, spec: str, answer: Any, tmp_path: Path) -> None:
+    calls = answer(bert([None]))
+    finished = run("locate", f"{spec}:build", "--pipeline", pipeline.format(folder=tmp_path))
+    assert finished.exit_code == 2
+    assert finished.stderr.count("\n") == 1
+    assert complaint.format(folder=tmp_path) in finished.stderr
+    assert calls == []
+
+
+def test_report_to_resume_that_cannot_be_read(spec: str, answer: Any, tmp_path: Path) -> None:
+    calls = answer(bert([None]))
+    (tmp_path / "damaged.json").write_text('{"format": "bisect_tvm.report", "version": 2, ')
+    complaints = {"missing.json": "There is no report at", "damaged.json": "is truncated"}
+    for name, complaint in complaints.items():
+        finished = run("locate", f"{spec}:build", "--resume", str(tmp_path / name))
+        assert (finished.exit_code, finished.stderr.count("\n")) == (2, 1)
+        assert complaint in finished.stderr
+    assert calls == []
+
+
+def test_a_resumed_report_is_not_overwritten(spec: str, answer: Any, tmp_path: Path) -> None:
+    before = replace(bert([1e-4]), unfinished="interrupted while looking at the proof")
+    path = before.save(tmp_path / "report.json")
+    answer(bert([1e-4]))
+    finished = run("locate", f"{spec}:build", "--resume", str(path), "--out", str(tmp_path))
+    assert finished.exit_code == 1
+    assert finished.stdout.endswith(f"Saved as {tmp_path}/report-1.json and {tmp_path}/report-1.txt.\n")
+    assert Report.load(path) == before
+    assert Report.load(tmp_path / "report-1.json") == bert([1e-4])
+
+
+@pytest.mark.parametrize("limit", [("--max-builds", "x"), ("--max-seconds", "soon"), ("--depth", "deep")])
+def test_malformed_limits(limit: tuple[str, str]) -> None:
+    finished = run("locate", "a:b", *limit)
+    assert finished.exit_code == 2
+    assert limit[0] in finished.stderr
+
+
 def test_unknown_option_names_the_valid_ones(spec: str, answer: Any) -> None:
     answer(bert([None]))
     finished = run("locate", f"{spec}:unknown")
     assert finished.exit_code == 2
-    assert "unknown option 'fast'; there are kwargs, decompose, target, exhaustive." in finished.stderr
+    assert "unknown option 'fast'; there are kwargs, convert_map, decompose, pipeline, target, depth, exhaustive, explain, " in (
+        finished.stderr
+    )
 
 
 @pytest.mark.parametrize(
@@ -142,6 +228,47 @@ def test_interrupt(spec: str, answer: Any) -> None:
     finished = run("locate", f"{spec}:build")
     assert finished.exit_code == 130
     assert finished.stderr == "Interrupted.\n"
+
+
+def test_interrupted_search_is_shown_and_saved(spec: str, answer: Any, tmp_path: Path) -> None:
+    partial = replace(bert([1e-4]), unfinished="interrupted while looking at the proof")
+    answer(partial)
+    finished = run("locate", f"{spec}:build", "--out", str(tmp_path / "out"))
+    assert finished.exit_code == 130
+    assert "Incomplete: interrupted while looking at the proof.\n" in finished.stdout
+    assert finished.stdout.endswith(f"Go on with --resume {tmp_path}/out/report.json\n")
+    assert Report.load(tmp_path / "out" / "report.json") == partial
+
+
+def test_interrupt_while_saving_leaves_no_empty_file(spec: str, answer: Any, tmp_path: Path, monkeypatch: Any) -> None:
+    def interrupted(report: Report, path: Path) -> None:
+        raise KeyboardInterrupt
+
+    answer(bert([1e-4]))
+    monkeypatch.setattr(Report, "save", interrupted)
+    finished = run("locate", f"{spec}:build", "--out", str(tmp_path / "out"))
+    assert (finished.exit_code, finished.stderr) == (130, "Interrupted.\n")
+    assert list((tmp_path / "out").iterdir()) == []
+
+
+def spent(root: Node) -> Report:
+    return replace(report(root), unfinished="max_builds=1 was spent while looking at the model and its operators")
+
+
+@pytest.mark.parametrize(
+    ("result", "status"),
+    [
+        (spent(Node("", Verdict.UNRESOLVED, NOTHING)), 2),
+        (spent(Node("", Verdict.UNRESOLVED, NOTHING, [culprit("aten.gelu.default")])), 1),
+        (spent(Node("", Verdict.FORMULA)), 1),
+        (spent(Node("")), 0),
+    ],
+)
+def test_a_spent_budget_leaves_the_status_to_the_verdict(result: Report, status: int, spec: str, answer: Any) -> None:
+    answer(result)
+    finished = run("locate", f"{spec}:build")
+    assert finished.exit_code == status
+    assert "Incomplete: max_builds=1 was spent" in finished.stdout
 
 
 @pytest.mark.parametrize("arguments", [["locate"], ["locate", "a", "b"], ["locate", "a:b", "--bogus"], ["bogus"]])

@@ -78,6 +78,15 @@ def test_file_can_import_its_neighbours_and_leaves_nothing_behind(model_file: Pa
     assert sorted(file.name for file in model_file.parent.iterdir()) == ["my_model.py", "neighbour.py"]
 
 
+def test_pipeline_in_the_same_file_is_the_same_module(model_file: Path) -> None:
+    with opened(f"{model_file}:build", None, f"{model_file}:build") as question:
+        assert question.options["pipeline"] is sys.modules["my_model"].build
+    with opened(f"{model_file}:build", None, "default_build") as question:
+        assert question.options == {"pipeline": "default_build"}
+    with opened(f"{model_file}:build", None, "json:loads") as question:
+        assert question.options["pipeline"] is json.loads
+
+
 def test_file_named_like_a_module_of_python_does_not_hide_it(tmp_path: Path) -> None:
     (tmp_path / "json.py").write_text("def build():\n    return 1, 2\n")
     with opened(f"{tmp_path}/json.py:build", None) as question:

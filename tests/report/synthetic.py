@@ -4,7 +4,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
 
 from bisect_tvm.numerics.verdict import Element, Verdict
-from bisect_tvm.report.report import Cost, Entry, Report
+from bisect_tvm.report.report import Cost, Entry, Explanation, Kept, Proof, Report, Workaround
 
 CLEAN = (1e-7, 2e-16, 1.1)
 """float32 and float64 deviation, excess64."""
@@ -116,3 +116,21 @@ def bert(deviations: Sequence[float | None]) -> Report:
     embeddings = Node("embeddings", children=(operator("aten.embedding.default"),), module_class="my.models.Embeddings")
     encoder = Node("encoder", verdict, numbers, children=layers, module_class="my.models.Encoder")
     return report(Node("", verdict, numbers, children=(embeddings, encoder), module_class="my.models.Bert"))
+
+
+def proved(original: Report, *necessary: bool | None) -> Report:
+    """With a proof that the culprits are to blame; each culprit is a kind of its own where that is asked for."""
+    pairs = zip(original.culprits, necessary, strict=False)
+    kept = tuple(Kept((entry.id,), entry.deviation32, entry.deviation64, needed) for entry, needed in pairs)
+    return replace(original, proof=Proof(True, "TVM agrees", 1.2e-7, 3e-16, 1.5, kept))
+
+
+def explained(original: Report, workarounds: Sequence[Workaround], tried: Sequence[str] = ()) -> Report:
+    """With one explanation for all culprits."""
+    where = "also with TVM's shortest pipeline at opt-level 0"
+    converters = ("gelu.default: /venv/lib/tvm/relax/frontend/torch/base_fx_graph_translator.py:123 (Importer._gelu)",)
+    told = ("%gelu = aten.gelu.default(%x)", "R.nn.gelu_tanh(x)", "@T.prim_func ...")
+    explanation = Explanation(
+        original.culprit_ids, "importer or lowering", where, *told, converters, tuple(workarounds), tuple(tried)
+    )
+    return replace(original, explanations=(explanation,))

@@ -7,59 +7,11 @@ from typing import Any
 
 import pytest
 from hypothesis import HealthCheck, given, settings
-from hypothesis import strategies as st
 
 from bisect_tvm.errors import InputError, ReportError
-from bisect_tvm.numerics.verdict import Element, Verdict
-from bisect_tvm.report.report import Cost, Entry, Report
+from bisect_tvm.report.report import Report
+from tests.report.arbitrary import reports
 from tests.report.synthetic import bert
-
-numbers = st.none() | st.floats()
-scalars = st.floats() | st.integers(-(2**63), 2**64) | st.booleans()
-elements = st.builds(
-    Element,
-    output=st.integers(0, 9),
-    index=st.lists(st.integers(0, 99)).map(tuple),
-    actual=scalars,
-    expected=scalars,
-    precision=st.sampled_from(["float64", "native"]),
-)
-# Lone surrogates too: they stand for undecodable bytes in file names.
-texts = st.text(st.characters())
-
-
-def entries(identity: str, parent: str | None) -> st.SearchStrategy[Entry]:
-    return st.builds(
-        Entry,
-        id=st.just(identity),
-        parent=st.just(parent),
-        depth=st.integers(0, 9),
-        kind=st.sampled_from(["model", "module", "operator"]),
-        path=texts,
-        operator=st.none() | texts,
-        module_class=texts,
-        source=st.none() | texts,
-        verdict=st.sampled_from(Verdict),
-        reason=texts,
-        deviation32=numbers,
-        deviation64=numbers,
-        excess32=numbers,
-        excess64=numbers,
-        worst=st.none() | elements,
-        operators=st.integers(1, 9),
-        stated=st.lists(st.sampled_from(Verdict)).map(tuple),
-        undecided=st.integers(0, 9),
-    )
-
-
-@st.composite
-def reports(draw: st.DrawFn) -> Report:
-    size = draw(st.integers(1, 4))
-    tree = [draw(entries(str(n), None if n == 0 else str(draw(st.integers(0, n - 1))))) for n in range(size)]
-    culprits = draw(st.lists(st.sampled_from([entry.id for entry in tree]), unique=True))
-    environment = draw(st.dictionaries(texts, texts, max_size=3))
-    cost = Cost(draw(st.integers(0, 9)), draw(st.dictionaries(texts, st.floats(0), max_size=3)))
-    return Report(draw(st.sampled_from(Verdict)), draw(texts), tuple(tree), tuple(culprits), environment, cost)
 
 
 def comparable(value: Any) -> Any:
@@ -151,6 +103,7 @@ DAMAGED = {
     "twice": (edited(lambda content: content["tree"].append(content["tree"][2])), "two components"),
     "orphan": (edited(set_entry(parent="nowhere")), "does not follow its parent"),
     "two roots": (edited(set_entry(parent=None)), "does not follow its parent"),
+    "explained": (edited(lambda content: content.update(explanations=[{}])), r"no field 'culprit_ids' in explanations\[0\]"),
     "culprit": (edited(lambda content: content["culprit_ids"].append("x")), "culprit 'x' is not in its tree"),
 }
 
