@@ -9,6 +9,7 @@ from torch.export import ExportedProgram
 
 from bisect_tvm.errors import CaptureError
 from bisect_tvm.explain.formulas import FORMULAS
+from bisect_tvm.explain.kinds import Kind
 from bisect_tvm.explain.remedy import Remedy
 from bisect_tvm.lowering.build import Builder, unoptimised
 from bisect_tvm.lowering.importer import Imported, ImporterError, import_program
@@ -17,7 +18,7 @@ from bisect_tvm.lowering.workshop import Arrays, Runnable, Workshop
 from bisect_tvm.measure import Part, Ruler, Runs
 from bisect_tvm.model.capture import Program
 from bisect_tvm.model.cut import Boundary, created, cut, whole
-from bisect_tvm.model.decompose import created_by, decomposed
+from bisect_tvm.model.decompose import Operator, can_be_decomposed, created_by, decomposed, operator_of
 from bisect_tvm.model.hierarchy import component_tree
 from bisect_tvm.model.reference import Reference, run_reference
 from bisect_tvm.numerics.judge import Judgement, unresolved, worst_of
@@ -83,6 +84,17 @@ class Bench:
             return Variant(edge, self._import(exported, numbers, remedy))
         except (CaptureError, ImporterError) as error:
             return Variant(edge, str(error))
+
+    def operators_after(self, kind: Kind) -> tuple[Operator, ...]:
+        """What the operators of a kind of culprit consist of when PyTorch decomposes those that it can, each once."""
+        can = [operator for operator in kind.operators if can_be_decomposed(operator)]
+        if not can:
+            return ()
+        try:
+            exported = decomposed(cut(self.program, kind.worst.edge, self.reference.values), can)
+        except CaptureError:
+            return ()
+        return tuple(dict.fromkeys(operator for node in exported.graph.nodes if (operator := operator_of(node)) is not None))
 
     def undecomposed(self, edge: Boundary, remedy: Remedy) -> Variant:
         """Import the whole program as it was exported, before it was decomposed; `edge` is the decomposed one's."""

@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from bisect_tvm.errors import StoppedError
 from bisect_tvm.explain.bench import Bench, Variant
 from bisect_tvm.explain.kinds import Culprit, Kind, calls
-from bisect_tvm.explain.remedy import Remedy, Setting, candidates, code, flipped
+from bisect_tvm.explain.remedy import Remedy, Setting, candidates, code, deeper, flipped
 from bisect_tvm.explain.stage import AS_IT_IS, SHORTEST, Located, stages
 from bisect_tvm.interrupts import seen
 from bisect_tvm.lowering.evidence import converters, kernel_text, relax_text
@@ -76,14 +76,22 @@ class Explainer:
         return tuple(self._explanation(kind) for kind in self.kinds)
 
     def _try_on_culprits(self) -> None:
-        """Try every candidate; those with the same passes and target in one build."""
-        groups: dict[tuple[Pipeline, bool], dict[str, tuple[Kind, Remedy, list[Variant]]]] = {}
+        """Try every candidate; where none cures, what it takes to import or compute the decomposed operators as well."""
+        first = []
         for kind in self.kinds:
             located = self._stages[kind.name]
-            for remedy in candidates(kind, located.stage, located.culprit_pass, self.setting):
-                variants = [self.bench.variant(culprit.edge, remedy) for culprit in _most_telling(kind)]
-                group = groups.setdefault((self._pipeline(remedy), remedy.unoptimised), {})
-                group[f"{kind.name}: {remedy.what}"] = kind, remedy, variants
+            first += [(kind, remedy) for remedy in candidates(kind, located.stage, located.culprit_pass, self.setting)]
+        self._try(first)
+        uncured = [kind for kind in self.kinds if not self._cures(kind)]
+        self._try([(kind, remedy) for kind in uncured for remedy in deeper(kind, self.bench.operators_after(kind))])
+
+    def _try(self, pairs: Sequence[tuple[Kind, Remedy]]) -> None:
+        """Try remedies on the worst culprits of their kinds; those with the same passes and target in one build."""
+        groups: dict[tuple[Pipeline, bool], dict[str, tuple[Kind, Remedy, list[Variant]]]] = {}
+        for kind, remedy in pairs:
+            variants = [self.bench.variant(culprit.edge, remedy) for culprit in _most_telling(kind)]
+            group = groups.setdefault((self._pipeline(remedy), remedy.unoptimised), {})
+            group[f"{kind.name}: {remedy.what}"] = kind, remedy, variants
         for (pipeline, at_level_0), group in groups.items():
             single = {f"{name} {i}": v for name, (_, _, variants) in group.items() for i, v in enumerate(variants)}
             measured = self.bench.measure(single, pipeline=pipeline, at_level_0=at_level_0)

@@ -1,7 +1,7 @@
 """What a user can change, and the code for it."""
 
 import inspect
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
 
@@ -12,6 +12,9 @@ from bisect_tvm.explain.formulas import FORMULAS
 from bisect_tvm.explain.kinds import Kind
 from bisect_tvm.model.decompose import Operator, can_be_decomposed
 from bisect_tvm.report.report import Stage
+
+MOST_INSIDE = 8
+"""Operators inside a decomposition that are tried to be decomposed, too."""
 
 
 @dataclass(frozen=True)
@@ -93,6 +96,15 @@ def candidates(kind: Kind, stage: Stage, culprit_pass: str, setting: Setting) ->
             yield Remedy(f"compute {operator} by a formula that keeps its digits", rewritten=(operator,))
     if not setting.decompose:
         yield Remedy("decompose the program before it is imported, as TVM does by default (decompose=True)", decompose=True)
+
+
+def deeper(kind: Kind, inside: Sequence[Operator]) -> Iterator[Remedy]:
+    """Decompositions of two operators: the first one of the kind, the second one among those `inside` its decomposition."""
+    of_kind = [operator for operator in kind.operators if can_be_decomposed(operator)]
+    others = [operator for operator in inside if operator not in of_kind and can_be_decomposed(operator)]
+    for operator in others[:MOST_INSIDE]:
+        names = " and ".join(map(str, (*of_kind, operator)))
+        yield Remedy(f"have PyTorch decompose {names}", decomposed=(*of_kind, operator))
 
 
 def flipped() -> Remedy:

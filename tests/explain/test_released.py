@@ -54,6 +54,12 @@ CURED = {
         "_upsample_nearest2d",
         "have PyTorch decompose aten.upsample_nearest2d.vec",
     ),
+    "bilinear": (
+        lambda x: functional.interpolate(x, scale_factor=1.7, mode="bilinear"),
+        (IMAGE,),
+        "_upsample_bilinear2d",
+        "have PyTorch decompose aten.upsample_bilinear2d.vec and aten.clamp.default",  # TVM cannot clip at infinity
+    ),
     "grid_sample": (
         lambda x, grid: functional.grid_sample(x, grid, align_corners=False),
         (IMAGE, torch.linspace(-1, 1, 18).reshape(1, 3, 3, 2)),
