@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 
 from bisect_tvm.errors import StoppedError
 from bisect_tvm.explain.bench import Bench, Variant
-from bisect_tvm.explain.kinds import Culprit, Kind, calls
+from bisect_tvm.explain.kinds import Culprit, Kind, calls, off
 from bisect_tvm.explain.remedy import Remedy, Setting, candidates, code, deeper, flipped
 from bisect_tvm.explain.stage import AS_IT_IS, SHORTEST, Located, stages
 from bisect_tvm.interrupts import seen
@@ -190,5 +190,4 @@ def _failed(outcome: _Outcome, *, whole: bool) -> str:
     judgement, where = outcome.judgement, " on the whole model" if whole else ""
     if judgement.unresolved:
         return f"{outcome.remedy.what}{where}: {judgement.reason}"
-    off = judgement.deviation64 if judgement.deviation64 is not None else judgement.deviation32
-    return f"{outcome.remedy.what}{where}: still off by {off:.1e}" if off is not None else f"{outcome.remedy.what}{where}: no help"
+    return f"{outcome.remedy.what}{where}: still {off(judgement)}"

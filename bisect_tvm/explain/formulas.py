@@ -49,13 +49,29 @@ def tanh(x: Any) -> Any:
 
 
 def atanh(x: Any) -> Any:
-    """Inverse hyperbolic tangent, log(1 + y) / 2 of y = 2x / (1 - x), by Kahan's formula near 0."""
-    y = x * 2 / (1 - x)
-    small = torch.abs(y) < 0.5
+    """Inverse hyperbolic tangent, log(1 + y) / 2 of y = 2|x| / (1 - |x|), by Kahan's formula near 0."""
+    size = torch.abs(x)
+    y = size * 2 / (1 - size)
+    small = y < 0.5
     one_more = y + 1
     change = torch.where(small & (one_more != 1), one_more - 1, torch.ones_like(y))
     near_0 = torch.where(one_more == 1, y, torch.log(one_more) * (y / change))
-    return torch.where(small, near_0, torch.log(one_more)) * 0.5
+    return torch.where(small, near_0, torch.log(one_more)) * torch.where(x < 0, torch.full_like(x, -0.5), torch.full_like(x, 0.5))
+
+
+def maximum(x: Any, y: Any) -> Any:
+    """The larger one; NaN where either is."""
+    return torch.where((x > y) | torch.isnan(x), x, y)
+
+
+def minimum(x: Any, y: Any) -> Any:
+    """The smaller one; NaN where either is."""
+    return torch.where((x < y) | torch.isnan(x), x, y)
+
+
+def select(x: Any, dim: Any, index: Any) -> Any:
+    """One position of an axis, counted from its beginning."""
+    return torch.squeeze(torch.narrow(x, dim, index % x.shape[dim], 1), dim)
 
 
 def native_group_norm(x: Any, weight: Any, bias: Any, n: Any, c: Any, hw: Any, groups: Any, eps: Any) -> Any:
@@ -79,6 +95,9 @@ FORMULAS: dict[Any, Callable[..., Any]] = {
     aten.elu.default: elu,
     aten.tanh.default: tanh,
     aten.atanh.default: atanh,
+    aten.maximum.default: maximum,
+    aten.minimum.default: minimum,
+    aten.select.int: select,
     aten.native_group_norm.default: native_group_norm,
 }
 """By operator, the function that can take its place in a table of decompositions."""

@@ -9,6 +9,7 @@ from bisect_tvm.model.cut import Boundary
 from bisect_tvm.model.decompose import Operator, operator_of
 from bisect_tvm.model.hierarchy import Component
 from bisect_tvm.numerics.judge import Judgement
+from bisect_tvm.numerics.verdict import Verdict
 
 
 @dataclass(frozen=True)
@@ -60,6 +61,16 @@ def kinds_of(culprits: Iterable[Culprit]) -> tuple[Kind, ...]:
         component = culprit.component
         kinds.setdefault(component.operator or component.module_class, []).append(culprit)
     return tuple(Kind(name, tuple(members)) for name, members in kinds.items())
+
+
+def off(judgement: Judgement) -> str:
+    """How far something is off, in the precision in which it is."""
+    if judgement.verdict is Verdict.TYPE:
+        return "of another dtype or shape"
+    deviation = judgement.deviation64
+    if judgement.verdict is Verdict.FLOAT32_ONLY or deviation is None:
+        deviation = judgement.deviation32
+    return "off by an unknown amount" if deviation is None else f"off by {deviation:.1e}"
 
 
 def calls(edge: Boundary) -> str:

@@ -93,7 +93,7 @@ def candidates(kind: Kind, stage: Stage, culprit_pass: str, setting: Setting) ->
             yield Remedy(f"have PyTorch decompose {operator}", decomposed=(operator,))
     for operator in kind.operators:
         if operator in FORMULAS:
-            yield Remedy(f"compute {operator} by a formula that keeps its digits", rewritten=(operator,))
+            yield Remedy(f"compute {operator} by another formula", rewritten=(operator,))
     if not setting.decompose:
         yield Remedy("decompose the program before it is imported, as TVM does by default (decompose=True)", decompose=True)
 

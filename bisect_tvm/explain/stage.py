@@ -4,14 +4,13 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from bisect_tvm.explain.bench import Bench, Variant
-from bisect_tvm.explain.kinds import Kind
+from bisect_tvm.explain.kinds import Kind, off
 from bisect_tvm.explain.remedy import Remedy
 from bisect_tvm.lowering.build import is_unoptimised
 from bisect_tvm.lowering.evidence import relax_operators
 from bisect_tvm.lowering.importer import Imported, reason_of
 from bisect_tvm.lowering.pipeline import Pipeline, Snapshot
 from bisect_tvm.numerics.judge import Judgement
-from bisect_tvm.numerics.verdict import Verdict
 from bisect_tvm.report.report import Stage
 
 AS_IT_IS = Remedy("")
@@ -59,30 +58,20 @@ def _located(
         after = measured[_after(kind, number)]
         if after.diverges:
             place = f"pass {number + 1} of {len(passes)} that changed it"
-            where = f"it is {_off(before)} before the pass {snapshot.after} ({place}) and {_off(after)} after it"
+            where = f"it is {off(before)} before the pass {snapshot.after} ({place}) and {off(after)} after it"
             return Located("pass", where, snapshot.after)
         before = after
     if is_unoptimised(bench.workshop.builder.target):
         return Located("unknown", f"it agrees after each of the {len(passes)} passes that changed it; what follows plans memory")
     target = bench.workshop.builder.target
-    where = f"with the same passes it is {_off(before)} at opt-level 0 and {_off(kind.worst.judgement)} for {target}"
+    where = f"with the same passes it is {off(before)} at opt-level 0 and {off(kind.worst.judgement)} for {target}"
     return Located("code generation", where)
 
 
 def _importer(kind: Kind, variant: Variant, how: str, judgement: Judgement) -> Located:
     became = ", ".join(relax_operators(variant.imported)) if not isinstance(variant.imported, str) else ""
     makes = f"the importer made {became} of it; " if became else ""
-    return Located("importer or lowering", f"{makes}it is {_off(judgement)} {how}")
-
-
-def _off(judgement: Judgement) -> str:
-    """How far it is off, in the precision in which it is."""
-    deviation = judgement.deviation64
-    if judgement.verdict is Verdict.FLOAT32_ONLY or deviation is None:
-        deviation = judgement.deviation32
-    if deviation is None:
-        return "of another dtype or shape" if judgement.verdict is Verdict.TYPE else "off by an unknown amount"
-    return f"off by {deviation:.1e}"
+    return Located("importer or lowering", f"{makes}it is {off(judgement)} {how}")
 
 
 def _snapshots(variant: Variant, bench: Bench) -> tuple[Snapshot, ...] | str:
