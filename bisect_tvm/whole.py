@@ -7,9 +7,10 @@ from dataclasses import dataclass, field, replace
 import numpy as np
 
 from bisect_tvm.errors import CaptureError
+from bisect_tvm.evidence import UNIT, Evidence, as_array
 from bisect_tvm.lowering.build import Executable, RunError
 from bisect_tvm.lowering.workshop import Arrays
-from bisect_tvm.measure import UNIT, Drift, Evidence, Part, Ruler, Runs, as_array, drifts, further
+from bisect_tvm.measure import Drift, Part, Ruler, Runs, drifts, further
 from bisect_tvm.model.cut import Boundary
 from bisect_tvm.model.reference import declared_dtype
 from bisect_tvm.numerics.judge import Judgement, unresolved, worst_of
