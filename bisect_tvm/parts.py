@@ -34,12 +34,11 @@ class Cutter:
     _refused: dict[str, str] = field(default_factory=dict)
     """By graph node, what the reason is called that its operator alone could not be built."""
 
-    def build(self, edges: Mapping[str, Boundary], *, apart: bool = False) -> dict[str, Part]:
+    def build(self, edges: Mapping[str, Boundary]) -> dict[str, Part]:
         """Build all components that can be; returned under the same names.
 
         Args:
             edges: what enters and leaves each component, by any name.
-            apart: build the two precisions at the same time, in a build each.
         """
         with self.clock("cut"):
             keys = {id: self.key(edge) for id, edge in edges.items()}
@@ -50,7 +49,7 @@ class Cutter:
                 if (made := self._import(key, edge)) is not None:
                     imported[key] = made
                 self._note_refused(id, edge, key)
-        self._built |= self.workshop.build_parts(imported, apart=apart)
+        self._built |= self.workshop.build_parts(imported)
         for id, edge in edges.items():
             self._note_refused(id, edge, keys[id])
         return {id: Part(edge, self._built.get(keys[id]) or self._reason(id, edge, keys[id])) for id, edge in edges.items()}

@@ -103,7 +103,7 @@ class Probe:
         }
         before = self._cutter.workshop.builder.builds
         try:
-            built = self._cutter.build({name: edge for name, edge in edges.items() if edge.outputs}, apart=True)
+            built = self._cutter.build({name: edge for name, edge in edges.items() if edge.outputs})
         finally:
             self.further_builds += self._cutter.workshop.builder.builds - before
         found = {}
@@ -190,9 +190,7 @@ class Probe:
                 edges[self._tree.id] = self._tapped(self._tree.walk()[1:]) if edges and same else self._whole_edge
             if edges.keys() - {self._tree.id} and not same:
                 edges[TAPS] = self._tapped([c for c in self._tree.walk()[1:] if c.children])
-        # What keeps the whole from being built is in a part, too, and would fail in both of two builds.
-        sound = self._whole is None or not isinstance(self._whole.native, str)
-        self._parts |= self._cutter.build(edges, apart=sound and len(components) > 1 and not self._parts)
+        self._parts |= self._cutter.build(edges)
         self._taps = self._parts.get(TAPS) or next((p for p in self._parts.values() if p.edge.judged is not None), None)
 
     def _tapped(self, components: Sequence[Component]) -> Boundary:

@@ -14,11 +14,8 @@ from tvm import IRModule, relax
 
 from bisect_tvm.errors import InputError
 from bisect_tvm.lowering.importer import reason_of
+from bisect_tvm.lowering.kernels import Functions, Kernels
 from bisect_tvm.lowering.pipeline import Pipeline
-
-Functions = dict[Any, Any]
-"""Relax functions and TIR kernels by global variable."""
-
 
 ALIGNMENT = 64
 """Bytes to which TVM's kernels expect tensors to be aligned."""
@@ -71,6 +68,7 @@ class Builder:
         self.target = target
         self.pipeline = pipeline or Pipeline()
         self.builds = 0
+        self._kernels = Kernels(target)
         self._allow = allow
         self._count = threading.Lock()
 
@@ -91,8 +89,8 @@ class Builder:
         return self._build(lambda: self.pipeline.compile(IRModule(functions), self.target))
 
     def build(self, lowered: Functions) -> "Executable":
-        """Compile what `lower` made, all functions in one build. Raises `BuildError`."""
-        return self._build(lambda: tvm.compile(IRModule(lowered), target=self.target))
+        """Compile what `lower` made, all functions in one build; kernels of earlier builds are used again. Raises `BuildError`."""
+        return self._build(lambda: self._kernels.compile(lowered))
 
     def _build(self, compile: Callable[[], Any]) -> "Executable":
         with self._count:

@@ -16,8 +16,9 @@ from numpy.typing import NDArray
 from torch.export import ExportedProgram
 from tvm import relax
 
-from bisect_tvm.lowering.build import Builder, BuildError, Executable, Functions, failing_kernels, kernels_of
+from bisect_tvm.lowering.build import Builder, BuildError, Executable, failing_kernels, kernels_of
 from bisect_tvm.lowering.importer import ConvertMap, Imported, ImporterError, import_program
+from bisect_tvm.lowering.kernels import Functions
 from bisect_tvm.lowering.pipeline import observed
 from bisect_tvm.lowering.rewrite import Rewriter
 from bisect_tvm.lowering.schedule import scheduled
@@ -78,14 +79,14 @@ class Workshop:
         except BuildError as error:
             return str(error)
 
-    def build_parts(self, imported: Mapping[str, Imported], *, apart: bool = False) -> dict[str, Runnable]:
-        """Build all programs in both precisions: in one build where possible, or `apart`, in two at the same time."""
+    def build_parts(self, imported: Mapping[str, Imported]) -> dict[str, Runnable]:
+        """Build all programs in both precisions, in one build where possible."""
         lowered = self._lower(imported)
         keys = lowered.keys
         if not keys:
             return {}
         with contextlib.suppress(BuildError):
-            return self._build_apart(lowered, keys) if apart else self._build_together(lowered, keys)
+            return self._build_together(lowered, keys)
         # The usual cause is a kernel that TVM cannot compile; it is cheaper to find than by building halves.
         keys = self._without_bad_kernels(lowered)
         built: dict[str, Runnable] = {}
@@ -133,12 +134,6 @@ class Workshop:
             executable = self.builder.build(lowered.functions_of(keys))
         return {key: Runnable(key, executable, executable, key in lowered.ambiguous) for key in keys}
 
-    def _build_apart(self, lowered: "_Lowered", keys: Sequence[str]) -> dict[str, Runnable]:
-        """Both precisions at the same time: most of a build is spent in LLVM, which needs no interpreter lock."""
-        with self.clock("build"), in_background(self.builder.build, lowered.functions_of(keys, (WIDE,))) as wide:
-            native = self.builder.build(lowered.functions_of(keys, ("",)))
-            return {key: Runnable(key, native, wide(), key in lowered.ambiguous) for key in keys}
-
     def _without_bad_kernels(self, lowered: "_Lowered") -> list[str]:
         """The programs all of whose kernels can be compiled; the others go to `failures`."""
         with self.clock("check kernels"):
@@ -164,9 +159,9 @@ class _Lowered:
     ambiguous: frozenset[str]
     """Keys whose constants could not all be told apart."""
 
-    def functions_of(self, keys: Sequence[str], suffixes: Sequence[str] = ("", WIDE)) -> Functions:
-        """All functions of these programs, of both precisions or of one."""
-        needed = {name for key in keys for suffix in suffixes for name in self.reached[key + suffix]}
+    def functions_of(self, keys: Sequence[str]) -> Functions:
+        """All functions of these programs, of both precisions."""
+        needed = {name for key in keys for suffix in ("", WIDE) for name in self.reached[key + suffix]}
         return {variable: f for variable, f in self.functions.items() if variable.name_hint in needed}
 
 
