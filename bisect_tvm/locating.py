@@ -15,7 +15,7 @@ from bisect_tvm.assemble import assemble
 from bisect_tvm.budget import Budget
 from bisect_tvm.errors import CaptureError, InputError
 from bisect_tvm.findings import find, findings_of
-from bisect_tvm.lowering.build import Builder, Executable, parse_target
+from bisect_tvm.lowering.build import Builder, parse_target
 from bisect_tvm.lowering.environment import tvm_environment
 from bisect_tvm.lowering.pipeline import Pipeline
 from bisect_tvm.lowering.workshop import Workshop, in_background
@@ -29,6 +29,7 @@ from bisect_tvm.probe import Probe
 from bisect_tvm.report.report import Cost, Report
 from bisect_tvm.resuming import fingerprint, known_answers, report_before
 from bisect_tvm.stopwatch import Stopwatch
+from bisect_tvm.whole import AsBuilt
 
 
 def locate(
@@ -109,11 +110,11 @@ def locate(
                 rulers = _rulers(program, clock)
             except CaptureError as error:
                 raise why_not_run(model, inputs, kwargs, error) from error
-        cutter = Cutter(program, rulers[0].reference.values, workshop, clock)
-        probe = Probe(program, tree, cutter, rulers, native, budget.check, say)
-        probe.answers |= known_answers(before)
-        everything = exhaustive or depth == "all"
-        search, unfinished = find(program, tree, probe, exhaustive=everything)
+            cutter = Cutter(program, rulers[0].reference.values, workshop, clock)
+            probe = Probe(program, tree, cutter, rulers, native, budget.check, say, ahead=before is None)
+            probe.answers |= known_answers(before)
+            everything = exhaustive or depth == "all"
+            search, unfinished = find(program, tree, probe, exhaustive=everything)
         findings = findings_of(tree, probe, search)
     options["exhaustive"] = "yes" if everything else "no"
     if program.ignored:
@@ -132,20 +133,21 @@ def locate(
 
 
 @contextmanager
-def _native_build(program: Program, workshop: Workshop, *, at_once: bool) -> Iterator[Callable[[], Executable | str]]:
-    """The user's own build, made while PyTorch runs, or when it is asked for; the reason if it cannot be made."""
+def _native_build(program: Program, workshop: Workshop, *, at_once: bool) -> Iterator[Callable[[], AsBuilt | str]]:
+    """The user's own build, made and run while PyTorch runs, or when it is asked for; the reason if it cannot be made."""
 
     def import_it() -> Any:
         return workshop.import_one("", program.exported, ())
 
-    def build(imported: Any) -> Executable | str:
-        return workshop.failures[""] if imported is None else workshop.build_as_given(imported)
+    def run(imported: Any) -> AsBuilt | str:
+        built = workshop.failures[""] if imported is None else workshop.build_as_given(imported)
+        return built if isinstance(built, str) else AsBuilt.of(program, built, workshop.clock)
 
     if at_once:
-        with in_background(build, import_it()) as built:
-            yield built
+        with in_background(run, import_it()) as ran:
+            yield ran
     else:
-        yield cache(lambda: build(import_it()))
+        yield cache(lambda: run(import_it()))
 
 
 def _rulers(program: Program, clock: Stopwatch) -> list[Ruler]:

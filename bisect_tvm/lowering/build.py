@@ -92,6 +92,13 @@ class Builder:
         """Compile what `lower` made, all functions in one build; kernels of earlier builds are used again. Raises `BuildError`."""
         return self._build(lambda: self._kernels.compile(lowered))
 
+    def compile_ahead(self, lowered: Functions) -> None:
+        """Compile the kernels of a later build; no build by itself. Raises `BuildError`."""
+        try:
+            self._kernels.compile_ahead(lowered)
+        except Exception as error:
+            raise BuildError(f"TVM cannot compile it: {reason_of(error)}") from error
+
     def _build(self, compile: Callable[[], Any]) -> "Executable":
         with self._count:
             self._allow()

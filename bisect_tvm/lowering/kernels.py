@@ -5,8 +5,9 @@ been compiled for the one before (the proof is the model again, with some operat
 What has to be compiled is dealt out to all cores.
 """
 
+import contextlib
 import os
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
@@ -44,18 +45,30 @@ class Kernels:
         if not can_share(self._target):
             return tvm.compile(IRModule(functions), target=self._target)
         functions, kernels = self._named(functions)
-        new = {variable: kernel for variable, kernel in kernels.items() if variable.name_hint not in self._libraries}
-        with ThreadPoolExecutor(_cores()) as pool:
-            waiting = [(some, pool.submit(_in_context(_library), some, self._target)) for some in _dealt(new)]
-            with self._target:
-                module = relax.get_pipeline("default")(IRModule(functions))
-            for some, library in waiting:
-                self._libraries |= dict.fromkeys((variable.name_hint for variable in some), library.result())
-        self._names |= {tvm_ffi.structural_hash(kernel): variable.name_hint for variable, kernel in new.items()}
+        with self._compiling(kernels), self._target:
+            module = relax.get_pipeline("default")(IRModule(functions))
         needed = dict.fromkeys(self._libraries[variable.name_hint] for variable in kernels)
         left = {variable: f for variable, f in module.functions_items() if not isinstance(f, tirx.PrimFunc)}
         # The module itself, since the executable would write a library to disk for want of kernels of its own.
         return tvm.compile(IRModule(left, attrs={LIBRARIES: list(needed)}), target=self._target, relax_pipeline=None).mod
+
+    def compile_ahead(self, functions: Functions) -> None:
+        """Compile the kernels among these functions, for a `compile` to come."""
+        if can_share(self._target):
+            with self._compiling(self._named(functions)[1]):
+                pass
+
+    @contextlib.contextmanager
+    def _compiling(self, kernels: Functions) -> Iterator[None]:
+        """Compile what has not been compiled, while something else is done."""
+        new = {variable: kernel for variable, kernel in kernels.items() if variable.name_hint not in self._libraries}
+        with ThreadPoolExecutor(_cores()) as pool:
+            waiting = [(some, pool.submit(_in_context(_library), some, self._target)) for some in _dealt(new)]
+            yield
+            made = [(some, library.result()) for some, library in waiting]
+        for some, library in made:
+            self._libraries |= dict.fromkeys((variable.name_hint for variable in some), library)
+        self._names |= {tvm_ffi.structural_hash(kernel): variable.name_hint for variable, kernel in new.items()}
 
     def _named(self, functions: Functions) -> tuple[Functions, Functions]:
         """The functions with every kernel under the name that it has in the libraries, or under one that none has there."""
