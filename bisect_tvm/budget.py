@@ -33,10 +33,6 @@ class Budget:
             raise StoppedError(f"max_builds={self._builds} was spent")
         self._spent += 1
 
-    def allows(self, builds: int) -> bool:
-        """Whether so many more builds are left."""
-        return self._builds is None or self._spent + builds <= self._builds
-
     def check(self) -> None:
         """See whether there is time left, and the user still wants it."""
         raise_lost()

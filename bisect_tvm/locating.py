@@ -22,7 +22,7 @@ from bisect_tvm.explain.kinds import kinds_of
 from bisect_tvm.explain.remedy import Setting, setting_of
 from bisect_tvm.findings import culprits_of, curable, find, findings_of
 from bisect_tvm.interrupts import noticed
-from bisect_tvm.lowering.build import Builder, Executable, parse_target, unoptimised
+from bisect_tvm.lowering.build import Builder, parse_target, unoptimised
 from bisect_tvm.lowering.environment import tvm_environment
 from bisect_tvm.lowering.pipeline import Pipeline
 from bisect_tvm.lowering.workshop import Workshop, in_background
@@ -36,6 +36,7 @@ from bisect_tvm.probe import Probe
 from bisect_tvm.report.report import Cost, Report
 from bisect_tvm.resuming import fingerprint, known_answers, known_swaps, report_before
 from bisect_tvm.stopwatch import Stopwatch
+from bisect_tvm.whole import AsBuilt
 
 
 def locate(
@@ -96,7 +97,7 @@ def locate(
         raise InputError(f"`depth` must be 'diverging' or 'all', but it is {depth!r}.")
     with noticed(), untouched():
         parsed = parse_target(target)
-        builder = Builder(parsed, Pipeline(pipeline), budget.build, budget.allows)
+        builder = Builder(parsed, Pipeline(pipeline), budget.build)
         say("exporting the model")
         with clock("capture"):
             program = capture(model, inputs, kwargs, decompose=decompose)
@@ -118,11 +119,11 @@ def locate(
                 rulers = _rulers(program, clock)
             except CaptureError as error:
                 raise why_not_run(model, inputs, kwargs, error) from error
-        cutter = Cutter(program, rulers[0].reference.values, workshop, clock)
-        probe = Probe(program, tree, cutter, rulers, native, budget.check, say)
-        probe.answers |= known_answers(before)
-        everything = exhaustive or depth == "all"
-        search, unfinished = find(program, tree, probe, known_swaps(before), exhaustive=everything)
+            cutter = Cutter(program, rulers[0].reference.values, workshop, clock)
+            probe = Probe(program, tree, cutter, rulers, native, budget.check, say, ahead=before is None)
+            probe.answers |= known_answers(before)
+            everything = exhaustive or depth == "all"
+            search, unfinished = find(program, tree, probe, known_swaps(before), exhaustive=everything)
         bench = Bench(program, rulers, workshop, budget.build)
         setting = _setting(model, inputs, kwargs, convert_map, decompose, builder, target, pipeline)
         edge = probe.whole_edge if curable(tree, search) else None
@@ -170,20 +171,21 @@ def _as_python(pipeline: Any) -> str:
 
 
 @contextmanager
-def _native_build(program: Program, workshop: Workshop, *, at_once: bool) -> Iterator[Callable[[], Executable | str]]:
-    """The user's own build, made while PyTorch runs, or when it is asked for; the reason if it cannot be made."""
+def _native_build(program: Program, workshop: Workshop, *, at_once: bool) -> Iterator[Callable[[], AsBuilt | str]]:
+    """The user's own build, made and run while PyTorch runs, or when it is asked for; the reason if it cannot be made."""
 
     def import_it() -> Any:
         return workshop.import_one("", program.exported, ())
 
-    def build(imported: Any) -> Executable | str:
-        return workshop.failures[""] if imported is None else workshop.build_as_given(imported)
+    def run(imported: Any) -> AsBuilt | str:
+        built = workshop.failures[""] if imported is None else workshop.build_as_given(imported)
+        return built if isinstance(built, str) else AsBuilt.of(program, built, workshop.clock)
 
     if at_once:
-        with in_background(build, import_it()) as built:
-            yield built
+        with in_background(run, import_it()) as ran:
+            yield ran
     else:
-        yield cache(lambda: build(import_it()))
+        yield cache(lambda: run(import_it()))
 
 
 def _rulers(program: Program, clock: Stopwatch) -> list[Ruler]:

@@ -31,29 +31,40 @@ class Cutter:
     workshop: Workshop
     clock: Stopwatch
     _built: dict[str, Runnable] = field(default_factory=dict)
+    _ready: dict[str, Imported] = field(default_factory=dict)
     _refused: dict[str, str] = field(default_factory=dict)
     """By graph node, what the reason is called that its operator alone could not be built."""
 
-    def build(self, edges: Mapping[str, Boundary], *, apart: bool = False) -> dict[str, Part]:
+    def build(self, edges: Mapping[str, Boundary]) -> dict[str, Part]:
         """Build all components that can be; returned under the same names.
 
         Args:
             edges: what enters and leaves each component, by any name.
-            apart: build the two precisions at the same time, in a build each.
         """
+        keys, imported = self._imported(edges)
+        self._built |= self.workshop.build_parts(imported)
+        for id, edge in edges.items():
+            self._note_refused(id, edge, keys[id])
+        return {id: Part(edge, self._built.get(keys[id]) or self._reason(id, edge, keys[id])) for id, edge in edges.items()}
+
+    def prepare(self, edges: Mapping[str, Boundary]) -> None:
+        """Do what can be done ahead of `build`, which may then be asked for some of these components or for all."""
+        self.workshop.prepare(self._imported(edges)[1])
+
+    def _imported(self, edges: Mapping[str, Boundary]) -> tuple[dict[str, str], dict[str, Imported]]:
+        """The components' keys, and what the importer made of those that are not built yet."""
         with self.clock("cut"):
             keys = {id: self.key(edge) for id, edge in edges.items()}
         imported: dict[str, Imported] = {}
         for id, edge in sorted(edges.items(), key=lambda item: len(item[1].nodes)):  # operators before what holds them
             key = keys[id]
             if key not in imported and key not in self._built and not self._reason(id, edge, key):
-                if (made := self._import(key, edge)) is not None:
-                    imported[key] = made
+                if key not in self._ready and (made := self._import(key, edge)) is not None:
+                    self._ready[key] = made
+                if key in self._ready:
+                    imported[key] = self._ready[key]
                 self._note_refused(id, edge, key)
-        self._built |= self.workshop.build_parts(imported, apart=apart)
-        for id, edge in edges.items():
-            self._note_refused(id, edge, keys[id])
-        return {id: Part(edge, self._built.get(keys[id]) or self._reason(id, edge, keys[id])) for id, edge in edges.items()}
+        return keys, imported
 
     def key(self, edge: Boundary) -> str:
         """The name of the function that a component becomes: the same for components that give the same cut."""

@@ -10,15 +10,14 @@ from dataclasses import replace
 from functools import cached_property
 
 from bisect_tvm.errors import StoppedError
-from bisect_tvm.lowering.build import Executable
 from bisect_tvm.measure import Drift, Part, Ruler
 from bisect_tvm.model.capture import Program
-from bisect_tvm.model.cut import Boundary, boundary, swapped, tapped, whole
+from bisect_tvm.model.cut import Boundary, boundary, copies_of_parameters, swapped, tapped, whole
 from bisect_tvm.model.hierarchy import Component, joined
 from bisect_tvm.numerics.judge import Judgement, worst_of
 from bisect_tvm.numerics.verdict import Verdict
 from bisect_tvm.parts import Cutter
-from bisect_tvm.whole import Whole
+from bisect_tvm.whole import AsBuilt, Whole
 
 VISIBLE = "the digits are lost in elements that are tiny beside the largest, which the component around it makes visible"
 NOTHING_LEFT = Judgement(
@@ -36,9 +35,10 @@ class Probe:
         tree: its components.
         cutter: builds them.
         rulers: measure them, on each sample.
-        native: gives the user's own build of the whole, or the reason why there is none.
+        native: gives what the user's own build of the whole gave, or the reason why there is none.
         check: called before each measurement; raises when the time is up.
         progress: called with a line as each step begins.
+        ahead: the user's own build is being made meanwhile, so that there is time to prepare the parts.
     """
 
     def __init__(
@@ -47,12 +47,14 @@ class Probe:
         tree: Component,
         cutter: Cutter,
         rulers: Sequence[Ruler],
-        native: Callable[[], Executable | str],
+        native: Callable[[], AsBuilt | str],
         check: Callable[[], None],
         progress: Callable[[str], None],
+        *,
+        ahead: bool = False,
     ) -> None:
         self._program, self._tree, self._cutter, self._rulers = program, tree, cutter, rulers
-        self._native, self._check, self._progress = native, check, progress
+        self._native, self._check, self._progress, self._ahead = native, check, progress, ahead
         self._values = rulers[0].reference.values
         self._parts: dict[str, Part] = {}
         self._edges: dict[tuple[str, ...], Boundary] = {}
@@ -103,7 +105,7 @@ class Probe:
         }
         before = self._cutter.workshop.builder.builds
         try:
-            built = self._cutter.build({name: edge for name, edge in edges.items() if edge.outputs}, apart=True)
+            built = self._cutter.build({name: edge for name, edge in edges.items() if edge.outputs})
         finally:
             self.further_builds += self._cutter.workshop.builder.builds - before
         found = {}
@@ -166,6 +168,9 @@ class Probe:
     def _judge_whole(self, count: str = "", *, closely: bool = False) -> Judgement:
         root = self._tree
         if self._whole is None:
+            if self._ahead:
+                self._progress("cutting the model into its parts")
+                self._cutter.prepare(self._edges_of(root.walk(), sound=True))
             self._progress("building the model as you do")
             self._whole = Whole(self.whole_edge, self._native(), self._rulers)
         try:
@@ -182,24 +187,29 @@ class Probe:
 
     def _build(self, components: Sequence[Component]) -> None:
         """Build what has not been built; with the parts, also the whole model with values tapped inside."""
-        self._progress("cutting the model into its parts" if len(components) > 1 else "building the model in float64")
+        self._progress("building the model's parts" if len(components) > 1 else "building the model in float64")
+        sound = self._whole is not None and not isinstance(self._whole.native, str)
+        edges = self._edges_of(components, sound=sound)
+        self._parts |= self._cutter.build(edges)
+        self._taps = self._parts.get(TAPS) or next((p for p in self._parts.values() if p.edge.judged is not None), None)
+
+    def _edges_of(self, components: Sequence[Component], *, sound: bool) -> dict[str, Boundary]:
+        """What is to be built for these components; the whole as well, if the user's own build of it is `sound`."""
         edges = {c.id: self.edge_of(c) for c in components if c is not self._tree}
         edges = {id: edge for id, edge in edges.items() if id not in self._parts}
-        if self._whole is not None and not isinstance(self._whole.native, str):
+        if sound:
             # In TVM's default pipeline, which fuses nothing, a tap changes nothing; elsewhere the whole must stay whole.
             same = self._cutter.workshop.builder.pipeline.is_default
             if self._tree.id not in self._parts or (edges and same):
                 edges[self._tree.id] = self._tapped(self._tree.walk()[1:]) if edges and same else self.whole_edge
             if edges.keys() - {self._tree.id} and not same:
                 edges[TAPS] = self._tapped([c for c in self._tree.walk()[1:] if c.children])
-        # What keeps the whole from being built is in a part, too, and would fail in both of two builds.
-        sound = self._whole is None or not isinstance(self._whole.native, str)
-        self._parts |= self._cutter.build(edges, apart=sound and len(components) > 1 and not self._parts)
-        self._taps = self._parts.get(TAPS) or next((p for p in self._parts.values() if p.edge.judged is not None), None)
+        return edges
 
     def _tapped(self, components: Sequence[Component]) -> Boundary:
         edges = (self.edge_of(component) for component in components)
-        return tapped(self.whole_edge, (node for edge in edges for node in edge.outputs))
+        copies = copies_of_parameters(self._program)
+        return tapped(self.whole_edge, (node for edge in edges for node in edge.outputs if node.name not in copies))
 
 
 def _name(component: Component) -> str:

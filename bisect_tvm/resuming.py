@@ -10,7 +10,7 @@ import torch
 
 from bisect_tvm.assemble import judgement_of
 from bisect_tvm.errors import CaptureError, InputError
-from bisect_tvm.measure import as_array
+from bisect_tvm.evidence import as_array
 from bisect_tvm.model.capture import Program
 from bisect_tvm.numerics.judge import Judgement
 from bisect_tvm.numerics.verdict import Verdict

@@ -3,20 +3,44 @@
 import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from typing import Self
 
 import numpy as np
 
 from bisect_tvm.errors import CaptureError
+from bisect_tvm.evidence import UNIT, Evidence, as_array
 from bisect_tvm.lowering.build import Executable, RunError
 from bisect_tvm.lowering.workshop import Arrays
-from bisect_tvm.measure import UNIT, Drift, Evidence, Part, Ruler, Runs, as_array, drifts, further
+from bisect_tvm.measure import Drift, Part, Ruler, Runs, drifts, further
+from bisect_tvm.model.capture import Program
 from bisect_tvm.model.cut import Boundary
 from bisect_tvm.model.reference import declared_dtype
 from bisect_tvm.numerics.judge import Judgement, unresolved, worst_of
 from bisect_tvm.numerics.metrics import THRESHOLD, Floor, compare
+from bisect_tvm.stopwatch import Stopwatch
 
 AS_GIVEN = "main"
 """The function's name in a module that the importer made."""
+
+
+@dataclass(frozen=True)
+class AsBuilt:
+    """What the user's own build gave."""
+
+    outputs: Sequence[Arrays]
+    """On each sample."""
+    failure: str = ""
+    """Why it could not be run."""
+
+    @classmethod
+    def of(cls, program: Program, executable: Executable, clock: Stopwatch) -> Self:
+        """Run it on all samples, once."""
+        try:
+            given = [[as_array(sample[name]) for name in program.inputs] for sample in program.samples]
+            with clock("run"):
+                return cls([executable.run(AS_GIVEN, arrays) for arrays in given])
+        except (RunError, CaptureError) as error:
+            return cls((), str(error))
 
 
 @dataclass(frozen=True)
@@ -47,12 +71,12 @@ class Whole:
 
     Args:
         edge: what enters and leaves it.
-        native: the user's own build, or the reason why there is none.
+        native: what the user's own build gave, or the reason why there is none.
         rulers: measure on each sample.
     """
 
     edge: Boundary
-    native: Executable | str
+    native: AsBuilt | str
     rulers: Sequence[Ruler]
     drifts: Mapping[str, Drift] = field(default_factory=dict)
     """How far values inside are off by themselves and by all before them, by graph node; filled by `judge` or `tap`."""
@@ -61,23 +85,17 @@ class Whole:
     """Of each output on each sample, as the user builds the model, with the unit of its precision."""
 
     def run(self) -> str:
-        """Run the user's own build on each sample, once; the reason if it cannot be."""
-        if isinstance(self.native, str):
-            return self.native
+        """Take what the user's own build gave; the reason if it gave nothing."""
+        if isinstance(self.native, str) or self.native.failure:
+            return self.native if isinstance(self.native, str) else self.native.failure
         if not self._outputs:
             try:
-                outputs = [self._run(self.native, ruler) for ruler in self.rulers]
-                by_sample = zip(outputs, self.rulers, strict=True)
+                by_sample = zip(self.native.outputs, self.rulers, strict=True)
                 self._deviations = [pair for arrays, ruler in by_sample for pair in self._far(arrays, ruler)]
-            except (RunError, CaptureError) as error:  # the latter where what PyTorch gives is not dense
+            except CaptureError as error:  # what PyTorch gives is not dense
                 return str(error)
-            self._outputs = outputs
+            self._outputs = list(self.native.outputs)
         return ""
-
-    def _run(self, native: Executable, ruler: Ruler) -> Arrays:
-        given = [as_array(ruler.reference.native[name]) for name in ruler.program.inputs]
-        with ruler.clock("run"):
-            return native.run(AS_GIVEN, given)
 
     def _far(self, arrays: Arrays, ruler: Ruler) -> Iterator[tuple[float, float]]:
         for i, node in enumerate(self.edge.outputs):

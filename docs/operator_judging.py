@@ -14,10 +14,11 @@ from torch.export.graph_signature import ExportGraphSignature, InputKind, InputS
 from torch.utils import _pytree as pytree  # private, see bisect_tvm/model/containers.py
 
 from bisect_tvm.errors import BisectError, one_line
+from bisect_tvm.evidence import as_array
 from bisect_tvm.lowering.build import Builder, BuildError, RunError, parse_target
 from bisect_tvm.lowering.importer import ImporterError, import_program
 from bisect_tvm.lowering.workshop import Workshop
-from bisect_tvm.measure import Ruler, as_array
+from bisect_tvm.measure import Ruler
 from bisect_tvm.model.capture import Program
 from bisect_tvm.model.hierarchy import component_tree
 from bisect_tvm.model.reference import Reference, run_reference

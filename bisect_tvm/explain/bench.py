@@ -11,8 +11,9 @@ from bisect_tvm.errors import CaptureError
 from bisect_tvm.explain.formulas import FORMULAS
 from bisect_tvm.explain.kinds import Kind
 from bisect_tvm.explain.remedy import Remedy
-from bisect_tvm.lowering.build import Builder, unoptimised
+from bisect_tvm.lowering.build import Builder, is_unoptimised, unoptimised
 from bisect_tvm.lowering.importer import Imported, ImporterError, import_program
+from bisect_tvm.lowering.kernels import Kernels
 from bisect_tvm.lowering.pipeline import Pipeline
 from bisect_tvm.lowering.workshop import Arrays, Runnable, Workshop
 from bisect_tvm.measure import Part, Ruler, Runs
@@ -67,6 +68,7 @@ class Bench:
         self.program, self.rulers, self.workshop = program, rulers, workshop
         self._allow = allow
         self.builds = 0
+        self._at_level_0: Kernels | None = None
 
     @property
     def reference(self) -> Reference:
@@ -114,16 +116,13 @@ class Bench:
             return Variant(edge, f"it reads {', '.join(missing)}, which the decomposed program does not")
         return Variant(edge, imported, tuple(place[node.name] for node in whole_edge.inputs))
 
-    def measure(
-        self, variants: Mapping[str, Variant], *, pipeline: Pipeline, at_level_0: bool = False, apart: bool = False
-    ) -> dict[str, Judgement]:
+    def measure(self, variants: Mapping[str, Variant], *, pipeline: Pipeline, at_level_0: bool = False) -> dict[str, Judgement]:
         """Build all variants in one module, for the user's target or that at opt-level 0, and judge each by its own edge."""
-        user = self.workshop.builder.target
-        builder = Builder(unoptimised(user) if at_level_0 else user, pipeline, self._allow)
+        builder = self._builder(pipeline, at_level_0=at_level_0)
         workshop = Workshop(builder, self.workshop.convert_map, self.workshop.clock)
         ready = {f"v{i}": v.imported for i, v in enumerate(variants.values()) if not isinstance(v.imported, str)}
         try:
-            built = workshop.build_parts(ready, apart=apart)
+            built = workshop.build_parts(ready)
         finally:
             self.builds += builder.builds
         found = {}
@@ -132,6 +131,14 @@ class Bench:
             reason = variant.imported if isinstance(variant.imported, str) else workshop.failures.get(f"v{i}", "")
             found[name] = self._judge(variant, runnable) if runnable is not None else unresolved(reason)
         return found
+
+    def _builder(self, pipeline: Pipeline, *, at_level_0: bool) -> Builder:
+        """One that shares the kernels that were compiled for the same target."""
+        user = self.workshop.builder
+        if not at_level_0 or is_unoptimised(user.target):
+            return Builder(user.target, pipeline, self._allow, user.kernels)
+        self._at_level_0 = self._at_level_0 or Kernels(unoptimised(user.target))
+        return Builder(unoptimised(user.target), pipeline, self._allow, self._at_level_0)
 
     def _judge(self, variant: Variant, runnable: Runnable) -> Judgement:
         runs: Runs = runnable if variant.order is None else _Reordered(runnable, variant.order)

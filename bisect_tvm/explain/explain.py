@@ -115,7 +115,7 @@ class Explainer:
             undecomposed = remedy.decompose is False
             variant = self.bench.undecomposed(edge, remedy) if undecomposed else self.bench.variant(edge, remedy)
             pipeline, at_level_0 = self._pipeline(remedy), remedy.unoptimised
-            judged = self.bench.measure({"": variant}, pipeline=pipeline, at_level_0=at_level_0, apart=True)[""]
+            judged = self.bench.measure({"": variant}, pipeline=pipeline, at_level_0=at_level_0)[""]
             self._on_whole.append(_Outcome(remedy, judged))
             if self._on_whole[-1].cures:
                 return

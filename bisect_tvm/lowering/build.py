@@ -14,11 +14,8 @@ from tvm import IRModule, relax
 
 from bisect_tvm.errors import InputError
 from bisect_tvm.lowering.importer import reason_of
+from bisect_tvm.lowering.kernels import Functions, Kernels
 from bisect_tvm.lowering.pipeline import Pipeline
-
-Functions = dict[Any, Any]
-"""Relax functions and TIR kernels by global variable."""
-
 
 ALIGNMENT = 64
 """Bytes to which TVM's kernels expect tensors to be aligned."""
@@ -75,7 +72,7 @@ class Builder:
         target: what to compile for.
         pipeline: the user's passes.
         allow: called before each build; raises when there may be no more.
-        allows: tells whether there may be so many more.
+        kernels: those that were compiled for the same target before.
     """
 
     def __init__(
@@ -83,12 +80,12 @@ class Builder:
         target: tvm.target.Target,
         pipeline: Pipeline | None = None,
         allow: Callable[[], None] = lambda: None,
-        allows: Callable[[int], bool] = lambda builds: True,
+        kernels: Kernels | None = None,
     ) -> None:
         self.target = target
         self.pipeline = pipeline or Pipeline()
         self.builds = 0
-        self.allows = allows
+        self.kernels = kernels or Kernels(target)
         self._allow = allow
         self._count = threading.Lock()
 
@@ -109,8 +106,15 @@ class Builder:
         return self._build(lambda: self.pipeline.compile(IRModule(functions), self.target))
 
     def build(self, lowered: Functions) -> "Executable":
-        """Compile what `lower` made, all functions in one build. Raises `BuildError`."""
-        return self._build(lambda: tvm.compile(IRModule(lowered), target=self.target))
+        """Compile what `lower` made, all functions in one build; kernels of earlier builds are used again. Raises `BuildError`."""
+        return self._build(lambda: self.kernels.compile(lowered))
+
+    def compile_ahead(self, lowered: Functions) -> None:
+        """Compile the kernels of a later build; no build by itself. Raises `BuildError`."""
+        try:
+            self.kernels.compile_ahead(lowered)
+        except Exception as error:
+            raise BuildError(f"TVM cannot compile it: {reason_of(error)}") from error
 
     def _build(self, compile: Callable[[], Any]) -> "Executable":
         with self._count:

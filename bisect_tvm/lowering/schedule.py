@@ -15,7 +15,7 @@ from typing import Any
 
 from tvm import IRModule, ir, s_tir, tirx
 
-from bisect_tvm.lowering.build import Functions
+from bisect_tvm.lowering.kernels import Functions
 
 # Below these, what is won is less than what it takes to compile the kernel; measured with TVM 0.27 on x86-64 with SSE.
 FEWEST_STEPS = 100_000

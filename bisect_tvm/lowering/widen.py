@@ -16,8 +16,9 @@ import tvm
 from numpy.typing import NDArray
 from tvm import relax
 
-from bisect_tvm.lowering.build import Functions, kernels_of
+from bisect_tvm.lowering.build import kernels_of
 from bisect_tvm.lowering.importer import Constants
+from bisect_tvm.lowering.kernels import Functions
 from bisect_tvm.lowering.rewrite import Rewriter
 
 NARROW: dict[str, np.dtype[Any]] = {

@@ -16,8 +16,9 @@ from numpy.typing import NDArray
 from torch.export import ExportedProgram
 from tvm import relax
 
-from bisect_tvm.lowering.build import Builder, BuildError, Executable, Functions, failing_kernels, kernels_of
+from bisect_tvm.lowering.build import Builder, BuildError, Executable, failing_kernels, kernels_of
 from bisect_tvm.lowering.importer import ConvertMap, Imported, ImporterError, import_program
+from bisect_tvm.lowering.kernels import Functions
 from bisect_tvm.lowering.pipeline import observed
 from bisect_tvm.lowering.rewrite import Rewriter
 from bisect_tvm.lowering.schedule import scheduled
@@ -60,6 +61,7 @@ class Workshop:
     clock: Stopwatch
     failures: dict[str, str] = field(default_factory=dict)
     """Why a program could not be imported, lowered or built, by its key."""
+    _prepared: "_Lowered | None" = None
 
     def import_one(self, key: str, exported: ExportedProgram, created: Created) -> Imported | None:
         """Import one program; a refusal is kept in `failures`."""
@@ -78,21 +80,28 @@ class Workshop:
         except BuildError as error:
             return str(error)
 
-    def build_parts(self, imported: Mapping[str, Imported], *, apart: bool = False) -> dict[str, Runnable]:
-        """Build all programs in both precisions: in one build where possible, or `apart`, in two at the same time where allowed."""
-        lowered = self._lower(imported)
-        keys = lowered.keys
+    def build_parts(self, imported: Mapping[str, Imported]) -> dict[str, Runnable]:
+        """Build all programs in both precisions, in one build where possible."""
+        lowered = self._prepared
+        if lowered is None or not set(imported) - set(self.failures) <= set(lowered.keys):
+            lowered = self._lower(imported)
+        keys = [key for key in lowered.keys if key in imported]
         if not keys:
             return {}
-        apart = apart and self.builder.allows(2)
         with contextlib.suppress(BuildError):
-            return self._build_apart(lowered, keys) if apart else self._build_together(lowered, keys)
+            return self._build_together(lowered, keys)
         # The usual cause is a kernel that TVM cannot compile; it is cheaper to find than by building halves.
-        keys = self._without_bad_kernels(lowered)
+        keys = self._without_bad_kernels(lowered, keys)
         built: dict[str, Runnable] = {}
         for _, some in _halve(keys, lambda few: self._build_together(lowered, few), self._set_aside):
             built |= some
         return built
+
+    def prepare(self, imported: Mapping[str, Imported]) -> None:
+        """Lower all programs, and compile their kernels, ahead of `build_parts`, which may then be asked for some of them."""
+        self._prepared = self._lower(imported)
+        with self.clock("build"), contextlib.suppress(BuildError):  # which will come up again
+            self.builder.compile_ahead(self._prepared.functions_of(self._prepared.keys))
 
     def _lower(self, imported: Mapping[str, Imported]) -> "_Lowered":
         """Lower and widen all programs that can be, once for all builds that follow."""
@@ -134,21 +143,15 @@ class Workshop:
             executable = self.builder.build(lowered.functions_of(keys))
         return {key: Runnable(key, executable, executable, key in lowered.ambiguous) for key in keys}
 
-    def _build_apart(self, lowered: "_Lowered", keys: Sequence[str]) -> dict[str, Runnable]:
-        """Both precisions at the same time: most of a build is spent in LLVM, which needs no interpreter lock."""
-        with self.clock("build"), in_background(self.builder.build, lowered.functions_of(keys, (WIDE,))) as wide:
-            native = self.builder.build(lowered.functions_of(keys, ("",)))
-            return {key: Runnable(key, native, wide(), key in lowered.ambiguous) for key in keys}
-
-    def _without_bad_kernels(self, lowered: "_Lowered") -> list[str]:
+    def _without_bad_kernels(self, lowered: "_Lowered", keys: Sequence[str]) -> list[str]:
         """The programs all of whose kernels can be compiled; the others go to `failures`."""
         with self.clock("check kernels"):
-            failing = failing_kernels(lowered.functions, self.builder.target)
-        for key in lowered.keys:
+            failing = failing_kernels(lowered.functions_of(keys), self.builder.target)
+        for key in keys:
             bad = sorted((lowered.reached[key] | lowered.reached[key + WIDE]) & failing.keys())
             if bad:
                 self._set_aside(key, f"TVM cannot compile its kernel {bad[0]}: {failing[bad[0]]}")
-        return [key for key in lowered.keys if key not in self.failures]
+        return [key for key in keys if key not in self.failures]
 
     def _set_aside(self, key: str, reason: str) -> None:
         self.failures[key] = reason
@@ -165,9 +168,9 @@ class _Lowered:
     ambiguous: frozenset[str]
     """Keys whose constants could not all be told apart."""
 
-    def functions_of(self, keys: Sequence[str], suffixes: Sequence[str] = ("", WIDE)) -> Functions:
-        """All functions of these programs, of both precisions or of one."""
-        needed = {name for key in keys for suffix in suffixes for name in self.reached[key + suffix]}
+    def functions_of(self, keys: Sequence[str]) -> Functions:
+        """All functions of these programs, of both precisions."""
+        needed = {name for key in keys for suffix in ("", WIDE) for name in self.reached[key + suffix]}
         return {variable: f for variable, f in self.functions.items() if variable.name_hint in needed}
 
 

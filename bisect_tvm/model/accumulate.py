@@ -66,6 +66,15 @@ def one_after_another(func: object, args: Sequence[Any], result: torch.Tensor, *
     return total / rows.shape[-1] if name_of(func) == "mean" else total
 
 
+def rounding_of_operator(func: object, args: Sequence[Any], kwargs: Mapping[str, Any], result: Any) -> torch.Tensor | None:
+    """The same as `rounding_of_sum`, also of sums to which a bias is added, which are otherwise taken apart."""
+    biased = _BIASED.get(name_of(func))
+    if biased is None:
+        return rounding_of_sum(func, args, kwargs, result)
+    plain, first = biased
+    return rounding_of_sum(plain, args[first : first + 2], {}, result)
+
+
 def rounding_of_sum(func: object, args: Sequence[Any], kwargs: Mapping[str, Any], result: Any) -> torch.Tensor | None:
     """The expected rounding of each element of `result`, in units of relative rounding; None for what is no sum."""
     rule = _RULES.get(name_of(func))
@@ -137,3 +146,6 @@ _RULES: dict[str, Callable[[Any, Sequence[Any], Mapping[str, Any], torch.Tensor]
     "var": _variance,
 }
 """What is left when operators are taken apart: everything else that adds is made of these."""
+
+_BIASED = {"addmm": (torch.ops.aten.mm.default, 1), "baddbmm": (torch.ops.aten.bmm.default, 1)}
+"""By name: the sum in it, and where its two operands stand."""

@@ -25,6 +25,7 @@ from torch.export.graph_signature import (
 from torch.utils import _pytree as pytree  # private, see containers.py
 
 from bisect_tvm.model.capture import Program
+from bisect_tvm.model.exact import is_steady
 from bisect_tvm.model.hierarchy import Component, user_outputs
 from bisect_tvm.model.reference import Value, is_assertion, is_uninitialised
 
@@ -77,6 +78,16 @@ def tapped(edge: Boundary, taps: Iterable[fx.Node]) -> Boundary:
     """The same component, that also gives values from inside it, which its verdict does not rest on."""
     more = dict.fromkeys(node for node in taps if node not in edge.outputs)
     return replace(edge, outputs=(*edge.outputs, *more), judged=len(edge.outputs))
+
+
+def copies_of_parameters(program: Program) -> set[str]:
+    """Graph nodes that give the numbers of a parameter or buffer in another shape or order, by name: large, and always the same."""
+    copies = set(program.bindings) - set(program.inputs)
+    for name, node in program.nodes.items():
+        sources = {source.name for source in node.all_input_nodes}
+        if node.op == "call_function" and sources and sources <= copies and is_steady(node):
+            copies.add(name)
+    return copies
 
 
 def swapped(program: Program, edge: Boundary, replaced: Iterable[str], values: Mapping[str, Value]) -> Boundary:

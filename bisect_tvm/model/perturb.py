@@ -9,32 +9,20 @@ the rounding of all its additions (`accumulate.py`), which matters where it has 
 
 import functools
 import itertools
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 import torch
 from torch import fx
-
-# torch._decomp is private (torch 2.13); the public tables stop at core ATen, above the primitives that round.
-from torch._decomp import decomposition_table
 from torch.utils import _pytree as pytree
-from torch.utils._python_dispatch import TorchDispatchMode
 
-from bisect_tvm.model.accumulate import has_rule, is_average, is_normalisation, one_after_another, rounding_of_sum
+from bisect_tvm.model.accumulate import is_normalisation
 from bisect_tvm.model.capture import Program
 from bisect_tvm.model.cut import Boundary
-from bisect_tvm.model.exact import (
-    chooses,
-    is_exact,
-    is_made_for_tiny_numbers,
-    is_steady,
-    jumps,
-    loses_near_zero,
-    name_of,
-    rounds_nothing,
-)
+from bisect_tvm.model.exact import chooses, is_exact, is_steady, jumps, rounds_nothing
+from bisect_tvm.model.primitives import Apart, Change, Primitive, in_a_row, perturbed
 from bisect_tvm.model.reference import Value, float64_default, rounded, run_nodes, widen
-from bisect_tvm.numerics.metrics import BESIDE, TOLERATED
+from bisect_tvm.model.roundings import Roundings
 
 POOL = 1_000_003
 """Signs drawn once; a prime, so that rows of a tensor do not line up with it."""
@@ -51,12 +39,16 @@ MOST_RUNS = 64
 TINIEST = 2.0**-1060
 """Far below the smallest normal number."""
 
-Change = Callable[[Value], Value]
-"""Moves all floating-point numbers of a value by one unit."""
-
 
 def run_perturbed(
-    program: Program, edge: Boundary, values: Mapping[str, Value], *, unit: float, deep: bool, seed: int = 0
+    program: Program,
+    edge: Boundary,
+    values: Mapping[str, Value],
+    *,
+    unit: float,
+    deep: bool,
+    seed: int = 0,
+    roundings: Roundings | None = None,
 ) -> Iterator[Sequence[torch.Tensor]]:
     """Yield the component's outputs of several perturbed runs.
 
@@ -67,37 +59,71 @@ def run_perturbed(
         unit: relative size of a perturbation: 2**-52 for float64, 2**-23 for float32.
         deep: perturb the primitives inside the operators too.
         seed: of the signs.
+        roundings: of the reference's values; kept from one component to the next, since they hold the same operators.
     """
-    if all(is_steady(node) for node in edge.nodes):
+    entering = _perturbable(program, edge, values)
+    reached = _reached(edge, entering, values, deep=deep)
+    if not reached or all(is_steady(node) for node in edge.nodes):
         return  # the same bits come out of the same bits: nothing to explain
-    names = [node.name for node in edge.nodes]
-    # In a run of operators, what meets a weight has been perturbed itself: changing the weights too would show nothing new.
-    own = set() if edge.is_operator else set(program.bindings) - set(program.inputs)
-    entering = [node for node in edge.inputs if node.name not in own]
-
+    names = [node.name for node in reached]
     granting = not edge.is_operator
-    still = _still(program, edge, entering, values)
     # What differs in float64 may be equal in a shorter format, so that there any may be chosen.
     equal = unit > SINGLE and edge.is_operator and any(map(chooses, edge.nodes))
+    known = Roundings(values) if roundings is None else roundings
 
     def run(change: Change, apart: Primitive | None) -> list[torch.Tensor]:
         env: dict[str, Value] = dict(values)
         for node in entering:
-            if node not in still:
-                env[node.name] = change(widen(rounded(values[node.name], node)) if equal else values[node.name])
+            env[node.name] = change(widen(rounded(values[node.name], node)) if equal else values[node.name])
         with float64_default(), torch.random.fork_rng(devices=[]):
             if apart is None:
-                run_nodes(program, names, env, wide=True, after=_after(change, granting=granting))
+                run_nodes(program, names, env, wide=True, after=_after(change, known if granting else None))
             else:
-                with _Apart(apart):
+                with Apart(apart):
                     run_nodes(program, names, env, wide=True)
         return [env[node.name] for node in edge.outputs]
 
     for change in _changes_for(edge, unit, seed, deep=deep):
-        yield run(change, _perturbed(change, granting=granting) if deep else None)
+        yield run(change, perturbed(change, granting=granting) if deep else None)
     if deep and any(is_normalisation(node.target) for node in edge.nodes):
         for backwards in (False, True):
-            yield run(lambda value: value, _in_a_row(single=unit > SINGLE, backwards=backwards))
+            yield run(lambda value: value, in_a_row(single=unit > SINGLE, backwards=backwards))
+
+
+def decides(program: Program, edge: Boundary, values: Mapping[str, Value]) -> bool:
+    """True if something in the component turns a small change into a large one, and reads what rounding can change.
+
+    A mask that is made of whole numbers cannot flip.
+    """
+    entering = _perturbable(program, edge, values)
+    moving = {*entering, *_reached(edge, entering, values, deep=False)}
+    return any(jumps(node) and (edge.is_operator or not moving.isdisjoint(node.all_input_nodes)) for node in edge.nodes)
+
+
+def _perturbable(program: Program, edge: Boundary, values: Mapping[str, Value]) -> list[fx.Node]:
+    """What is moved among that which enters."""
+    # In a run of operators, what meets a weight has been perturbed itself: changing the weights too would show nothing new.
+    own = set() if edge.is_operator else set(program.bindings) - set(program.inputs)
+    entering = [node for node in edge.inputs if node.name not in own and _is_float(values[node.name])]
+    still = _still(program, edge, entering, values)
+    return [node for node in entering if node not in still]
+
+
+def _reached(edge: Boundary, entering: Iterable[fx.Node], values: Mapping[str, Value], *, deep: bool) -> list[fx.Node]:
+    """The nodes whose values a perturbed run can change. All others give the reference's."""
+    moving = set(entering)
+    reached = []
+    for node in edge.nodes:
+        reads = not moving.isdisjoint(node.all_input_nodes)
+        # Inside, an operator on whole numbers may divide.
+        if reads or (not is_exact(node.target) and (deep or _is_float(values[node.name]))):
+            reached.append(node)
+            moving.add(node)
+    return reached
+
+
+def _is_float(value: Value) -> bool:
+    return any(isinstance(leaf, torch.Tensor) and leaf.is_floating_point() for leaf in pytree.tree_leaves(value))
 
 
 def _still(program: Program, edge: Boundary, entering: Sequence[fx.Node], values: Mapping[str, Value]) -> set[fx.Node]:
@@ -142,7 +168,7 @@ def _tree(one: Callable[[torch.Tensor], torch.Tensor]) -> Change:
         changeable = isinstance(value, torch.Tensor) and value.dtype == torch.float64 and value.numel() > 0
         return one(value) if changeable else value
 
-    return lambda value: pytree.tree_map(leaf, value)
+    return lambda value: leaf(value) if isinstance(value, torch.Tensor) else pytree.tree_map(leaf, value)
 
 
 def _together(unit: float, signs: Iterator[int]) -> Callable[[torch.Tensor], torch.Tensor]:
@@ -170,107 +196,12 @@ def _factors(unit: float) -> torch.Tensor:
     return (1 + unit * signs).repeat(2)
 
 
-def _after(change: Change, *, granting: bool) -> Callable[[fx.Node, Value], Value]:
-    """Perturb what each operator of a graph gives."""
+def _after(change: Change, roundings: Roundings | None) -> Callable[[fx.Node, Value], Value]:
+    """Perturb what each operator of a graph gives; by as much as it may round, where it stands among others."""
 
     def after(node: fx.Node, value: Value) -> Value:
         if is_exact(node.target):
             return value
-        return _granted(node.target, value, change) if granting else change(value)
+        return change(value) if roundings is None else roundings.moved(node, value, change)
 
     return after
-
-
-def _granted(func: object, value: Value, change: Change) -> Value:
-    """Move the result of a function that loses digits near zero by as much more as is excused where it stands alone."""
-    if not loses_near_zero(func):
-        return change(value)
-
-    def one(before: Any) -> Any:
-        if not isinstance(before, torch.Tensor) or before.dtype != torch.float64 or not before.numel():
-            return before
-        size = torch.where(before.isfinite(), before.abs(), 0.0)
-        grant = torch.full_like(before, BESIDE * float(size.max()))
-        return _moved(before, torch.minimum(grant, TOLERATED * size) if is_made_for_tiny_numbers(func) else grant, change)
-
-    return pytree.tree_map(one, value)
-
-
-def _moved(value: torch.Tensor, further: torch.Tensor, change: Change) -> torch.Tensor:
-    """Move a value by a unit of itself and of something else, in the same direction lest one undoes the other."""
-    size = value.abs() + further
-    moved: torch.Tensor = value + (change(size) - size)
-    return torch.where(value.isfinite(), moved, value)
-
-
-Primitive = Callable[[Any, Sequence[Any], Mapping[str, Any], Any, bool], Any]
-"""What a primitive gives instead: (operator, args, kwargs, result, whether it is part of a normalisation) -> result."""
-
-
-class _Apart(TorchDispatchMode):  # type: ignore[no-untyped-call]  # torch does not annotate it
-    """Run each operator as its reference decomposition, down to primitives, and replace what each of these gives."""
-
-    def __init__(self, primitive: Primitive) -> None:
-        super().__init__()  # type: ignore[no-untyped-call]
-        self._primitive = primitive
-        self._normalising = False
-
-    def __torch_dispatch__(
-        self, func: Any, types: Sequence[type], args: Sequence[Any] = (), kwargs: Mapping[str, Any] | None = None
-    ) -> Any:
-        inside = None if has_rule(func) else decomposition_table.get(func)
-        if inside is not None:
-            outer, self._normalising = self._normalising, self._normalising or is_normalisation(func)
-            try:
-                with self:
-                    result = inside(*args, **(kwargs or {}))
-            finally:
-                self._normalising = outer
-            if result is not NotImplemented:
-                return result
-        return self._primitive(func, args, kwargs or {}, func(*args, **(kwargs or {})), self._normalising)
-
-
-def _perturbed(change: Change, *, granting: bool) -> Primitive:
-    """Perturb what each primitive gives, and each sum by the rounding of all its additions."""
-
-    def primitive(func: Any, args: Sequence[Any], kwargs: Mapping[str, Any], result: Any, normalising: bool) -> Any:
-        if is_exact(func):
-            return result
-        rounding = None if normalising and is_average(func) else rounding_of_sum(func, args, kwargs, result)
-        if rounding is not None:
-            return _moved(result, rounding, change)
-        return _keep_whole(func, args, result, _granted(func, result, change) if granting else change(result))
-
-    return primitive
-
-
-def _in_a_row(*, single: bool, backwards: bool) -> Primitive:
-    """Do the additions inside normalisations one after the other, in float32 if `single`."""
-
-    def primitive(func: Any, args: Sequence[Any], kwargs: Mapping[str, Any], result: Any, normalising: bool) -> Any:
-        if not normalising or not is_average(func) or result.dtype != torch.float64 or not result.numel():
-            return result
-        return one_after_another(func, args, result, single=single, backwards=backwards)
-
-    return primitive
-
-
-def _keep_whole(func: Any, args: Sequence[Any], result: Any, changed: Any) -> Any:
-    """Sums and products of whole numbers are exact: an index that is computed as a float must stay whole."""
-    sums = name_of(func) in ("add", "sub", "mul", "rsub")
-    if not sums or not isinstance(result, torch.Tensor) or not result.is_floating_point():
-        return changed
-    exact = result.frac() == 0
-    if not bool(exact.any()):
-        return changed
-    for operand in args[:2]:
-        exact &= _whole(operand)
-    return torch.where(exact, result, changed)
-
-
-def _whole(operand: Any) -> Any:
-    """Where an operand is a whole number."""
-    if not isinstance(operand, torch.Tensor):
-        return float(operand).is_integer()
-    return operand.frac() == 0 if operand.is_floating_point() else True

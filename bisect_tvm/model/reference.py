@@ -102,9 +102,7 @@ def _explained(node: fx.Node, env: Mapping[str, Value], wide: bool) -> Value:
 
 def call(node: fx.Node, env: Mapping[str, Value], *, wide: bool) -> Value:
     """Run one operator of the graph on the values in `env`."""
-    args, kwargs = fx.map_arg((node.args, node.kwargs), lambda source: env[source.name])
-    if wide:
-        args, kwargs = pytree.tree_map(_widen_dtype, (args, kwargs))
+    args, kwargs = arguments(node, env, wide=wide)
     if is_assertion(node):
         return None
     if isinstance(node.target, torch._ops.HigherOrderOperator):
@@ -117,6 +115,12 @@ def call(node: fx.Node, env: Mapping[str, Value], *, wide: bool) -> Value:
     if is_uninitialised(node):
         return torch.zeros_like(value)
     return value
+
+
+def arguments(node: fx.Node, env: Mapping[str, Value], *, wide: bool) -> Any:
+    """What an operator of the graph is called with: positional and keyword arguments."""
+    given = (node.args, node.kwargs)
+    return fx.map_arg(_widened(given) if wide else given, lambda source: env[source.name])
 
 
 def is_assertion(node: fx.Node) -> bool:
@@ -181,7 +185,12 @@ def float64_default() -> Iterator[None]:
         torch.set_default_dtype(before)
 
 
-def _widen_dtype(value: Value) -> Value:
+def _widened(value: Value) -> Value:
+    """The arguments of a node with float64 for every shorter dtype. By hand: this runs before every call of every operator."""
+    if isinstance(value, list | tuple):
+        return [_widened(item) for item in value] if isinstance(value, list) else tuple(map(_widened, value))
+    if isinstance(value, dict):
+        return {key: _widened(item) for key, item in value.items()}
     return torch.float64 if isinstance(value, torch.dtype) and value in WIDENED else value
 
 

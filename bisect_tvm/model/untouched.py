@@ -1,6 +1,7 @@
 """The user's process is left as it was found."""
 
 import contextlib
+import os
 import random
 from collections.abc import Iterator
 
@@ -10,15 +11,20 @@ import torch
 
 @contextlib.contextmanager
 def untouched() -> Iterator[None]:
-    """Put the random number generators of torch (CPU), numpy and Python, and torch's default dtype, back afterwards."""
+    """Put the random number generators of torch (CPU), numpy and Python, torch's default dtype and threads, back afterwards.
+
+    Meanwhile torch leaves one core to TVM: threads that wait for each other while something else has the core wait very long.
+    """
     # The global generator of numpy is what user code may rely on.
     python, legacy = random.getstate(), np.random.get_state()  # noqa: NPY002
-    dtype = torch.get_default_dtype()
+    dtype, threads = torch.get_default_dtype(), torch.get_num_threads()
     # torch.export cannot trace in inference mode, and tensors made in it could not be used outside.
     with torch.inference_mode(False), torch.random.fork_rng(devices=[]):
+        torch.set_num_threads(max(1, min(threads, (os.cpu_count() or 1) - 1)))
         try:
             yield
         finally:
+            torch.set_num_threads(threads)
             torch.set_default_dtype(dtype)
             random.setstate(python)
             np.random.set_state(legacy)  # noqa: NPY002

@@ -155,19 +155,6 @@ def test_the_whole_that_cannot_be_built_gives_the_reason() -> None:
     np.testing.assert_allclose(executable.run("main", [X.numpy()])[0], X.sin().numpy(), rtol=1e-6)
 
 
-def test_both_precisions_can_be_built_apart() -> None:
-    shop = workshop()
-    parts = {"fa": imported(torch.sin, X), "fb": imported(torch.cos, X)}
-    built = shop.build_parts(parts, apart=True)
-    assert shop.builder.builds == 2
-    together = workshop().build_parts(parts)
-    for key in parts:
-        assert built[key].native is not built[key].wide
-        assert built[key].run_native([X.numpy()])[0].tobytes() == together[key].run_native([X.numpy()])[0].tobytes()
-        wide = X.double().numpy()
-        assert built[key].run_wide([wide])[0].tobytes() == together[key].run_wide([wide])[0].tobytes()
-
-
 def test_nothing_to_build() -> None:
     shop = workshop()
     assert shop.build_parts({}) == {}
