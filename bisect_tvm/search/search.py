@@ -88,11 +88,13 @@ class Search(Generic[N, A]):
         self.step = "the model and its operators"
         self._found = walk(self.root, self.looks, self.answers, exhaustive=self.exhaustive)
         self.step = "what fails only when compiled together"
-        self._sweep()
-        self._narrow([suspect for id, suspect in self._suspects().items() if not self._runs_in(suspect)])
+        innocent = self._innocent()
+        self._sweep(innocent)
+        # A run that was found may stand with one foot in a component that fails for another reason, so its operators stay.
+        self._narrow([suspect for suspect in self._suspects().values() if not self._runs_in(suspect)], innocent)
         self._drop_absent()
         self.step = "the proof"
-        while self._prove() and self._narrow([self._rest()]):
+        while self._prove() and self._narrow([self._rest()], self._innocent()):
             pass
         self.step = ""
 
@@ -109,18 +111,18 @@ class Search(Generic[N, A]):
         place = {id: number for number, id in enumerate(self._nodes())}
         return tuple(sorted([*single, *self.run_answers], key=lambda run: place[run[0]]))
 
-    def _sweep(self) -> None:
+    def _sweep(self, innocent: Run) -> None:
         """Look at all small runs, unless the whole agrees and that is enough."""
         if self.sweeping and (self.exhaustive or not agrees(self.answers[self.root.id])):
-            found = sweep(self._rest(), self.readers, self.together, self.answers, largest=self.sweeping)
+            found = sweep(innocent, self.readers, self.together, self.answers, largest=self.sweeping)
             whole = set(self._suspects().values())  # a component that is itself the smallest run
             self.run_answers.update({run: answer for run, answer in found.items() if run not in whole})
 
-    def _narrow(self, suspects: Sequence[Run]) -> bool:
+    def _narrow(self, suspects: Sequence[Run], innocent: Run) -> bool:
         """Look for runs of operators that fail together inside `suspects`; tells whether there are any."""
         if not suspects:
             return False
-        narrowed = narrow(self._rest(), self.readers, self.together, [run for run in suspects if len(run) > 1])
+        narrowed = narrow(innocent, self.readers, self.together, [run for run in suspects if len(run) > 1])
         new = [run for run in narrowed.runs if run in narrowed.answers and run not in self._absent]
         self.run_answers.update({run: narrowed.answers[run] for run in new})
         return bool(new)
@@ -175,10 +177,16 @@ class Search(Generic[N, A]):
                 break
         return [tuple(runs) for runs in kinds.values()]
 
-    def _rest(self) -> Run:
+    def _innocent(self) -> Run:
         """Operators that are no culprits, nor in a run that is one."""
         culprits = {id for run in self.culprits for id in run}
         return tuple(id for id in self.operators if id not in culprits)
+
+    def _rest(self) -> Run:
+        """Operators that are in no culprit."""
+        suspects = self._suspects()
+        culprits = {id for run in self.culprits for id in suspects.get(run[0], ())}
+        return tuple(id for id in self._innocent() if id not in culprits)
 
     def _nodes(self) -> dict[str, N]:
         return {node.id: node for node in preorder(self.root)}
