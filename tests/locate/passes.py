@@ -47,33 +47,82 @@ def matmul_add_relu() -> tvm.transform.Pass:
     )
 
 
+def swish_of_sum() -> tvm.transform.Pass:
+    """A sum times its own sigmoid, which is a diamond in the dataflow, becomes a gelu."""
+    x, y = wildcard(), wildcard()
+    total = is_op("relax.add")(x, y)
+    return rewriting(
+        is_op("relax.multiply")(total, is_op("relax.sigmoid")(total)),
+        lambda call, match: relax.op.nn.gelu(relax.op.add(match[x], match[y])),
+        "SwishOfSum",
+    )
+
+
 def every_gelu() -> tvm.transform.Pass:
     """Every gelu becomes its tanh approximation: a fault of a single operator."""
     x = wildcard()
     return rewriting(is_op("relax.nn.gelu")(x), lambda call, match: relax.op.nn.gelu_tanh(match[x]), "EveryGelu")
 
 
-def unless(operator: str, faulty: tvm.transform.Pass) -> tvm.transform.Pass:
-    """A pass that leaves functions that hold `operator` alone."""
+def add_gelu_unless_read_by(reader: str) -> tvm.transform.Pass:
+    """As `add_gelu`, where `reader` does not read the gelu."""
 
-    @tvm.transform.module_pass(opt_level=0, name="Unless")
+    @tvm.transform.module_pass(opt_level=0, name="AddGeluUnlessRead")
     def run(module: IRModule, context: Any) -> IRModule:
-        left = {v: f for v, f in module.functions_items() if operator not in operators_of(f)}
-        for variable, function in faulty(IRModule(left)).functions_items():
-            module[variable] = function
+        x, y = wildcard(), wildcard()
+        pattern = is_op("relax.nn.gelu")(is_op("relax.add")(x, y))
+        for variable, function in module.functions_items():
+            if isinstance(function, relax.Function):
+                spared = _read_by(function, reader)
+
+                def rewrite(call: Any, match: dict[Any, Any], spared: list[Any] = spared) -> Any:
+                    spare = any(call.same_as(each) for each in spared)
+                    return call if spare else relax.op.nn.gelu_tanh(relax.op.add(match[x], match[y]))
+
+                module[variable] = rewrite_call(pattern, rewrite, function)
         return module
 
     return run
 
 
+def _read_by(function: relax.Function, reader: str) -> list[Any]:
+    """The calls whose values an operator of this name reads."""
+    bound: dict[Any, Any] = {}
+    read: list[Any] = []
+
+    def visit(each: Any) -> None:
+        if isinstance(each, relax.Call) and isinstance(each.op, tvm.ir.Op) and each.op.name == reader:
+            read.extend(each.args)
+
+    for block in function.body.blocks:
+        bound |= {binding.var: binding.value for binding in block.bindings}
+    relax.analysis.post_order_visit(function, visit)
+    return [bound[each] for each in read if each in bound]
+
+
+def unless(operator: str, faulty: tvm.transform.Pass) -> tvm.transform.Pass:
+    """A pass that leaves functions that hold `operator` alone."""
+    return where(lambda there: operator not in there, faulty)
+
+
 def where_many(least: int, faulty: tvm.transform.Pass) -> tvm.transform.Pass:
     """A pass that works on functions with so many operators at least."""
+    return where(lambda there: len(there) >= least, faulty)
 
-    @tvm.transform.module_pass(opt_level=0, name="WhereMany")
+
+def where_there_is(operators: set[str], faulty: tvm.transform.Pass) -> tvm.transform.Pass:
+    """A pass that works on functions with all of these operators."""
+    return where(lambda there: operators <= set(there), faulty)
+
+
+def where(condition: Callable[[list[str]], bool], faulty: tvm.transform.Pass) -> tvm.transform.Pass:
+    """A pass that works on functions whose operators fulfil a condition."""
+
+    @tvm.transform.module_pass(opt_level=0, name="Where")
     def run(module: IRModule, context: Any) -> IRModule:
-        left = {v: f for v, f in module.functions_items() if len(operators_of(f)) >= least}
-        if left:
-            for variable, function in faulty(IRModule(left)).functions_items():
+        chosen = {variable: f for variable, f in module.functions_items() if condition(operators_of(f))}
+        if chosen:
+            for variable, function in faulty(IRModule(chosen)).functions_items():
                 module[variable] = function
         return module
 

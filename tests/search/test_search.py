@@ -173,7 +173,7 @@ def chain(count: int) -> Node:
 
 def test_a_fault_that_the_first_one_hides_is_found_when_that_is_replaced() -> None:
     """Two runs of five in one chain, the first of which shows only once what comes behind it is replaced."""
-    model = Model(chain(20), [tuple("2 3 4 5 6".split()), tuple("12 13 14 15 16".split())])
+    model = Model(chain(20), [("2", "3", "4", "5", "6"), ("12", "13", "14", "15", "16")], frozenset(["12"]))
     search = model.searched()
     assert flattened(search) == model.faults
     assert not search.proof.swapped.diverges
