@@ -150,7 +150,7 @@ def _entry(component: Component, parent: str | None, judgement: Judgement, findi
         cumulative32=after.deviation32 if after else None,
         cumulative64=after.deviation64 if after else None,
         effect=effect_of(judgement.diverges, before, after),
-        parts=tuple(part.id for part in component.children) if component.kind == "run" else (),
+        parts=tuple(part.id for part in component.walk() if not part.children) if interaction else (),
         sample=judgement.sample,
         samples=judgement.samples,
         conclusive=judgement.conclusive,

@@ -17,6 +17,8 @@ from bisect_tvm.search.search import Search
 from bisect_tvm.search.walk import Looks
 
 Searched = Search[Component, Judgement]
+SWEEPING = 3
+"""Operators in the runs that are looked at wherever they are: what fuses seldom needs more."""
 
 
 def find(
@@ -36,13 +38,17 @@ def find(
             return {name: known_swaps[ids] for name, ids in replaced.items()}
         return probe.swap({name: [by_id[id] for run in runs for id in run] for name, runs in questions.items()})
 
+    def in_place(questions: Mapping[Run, Sequence[Run]]) -> Mapping[Run, Judgement]:
+        return probe.in_place({run: [by_id[id] for other in others for id in other] for run, others in questions.items()})
+
     def operators(run: Run) -> Hashable:
         return tuple(by_id[id].operator or by_id[id].module_class for id in run)
 
     readers = operator_readers(program, tree)
     looks = Looks(probe, probe.closely, probe.strictly)
     kinds = (operators, lambda run: "all of them")
-    search = Search(tree, tuple(readers), readers, looks, probe.runs, swap, kinds, exhaustive)
+    sweeping = SWEEPING if probe.fuses else 0
+    search = Search(tree, tuple(readers), readers, looks, probe.runs, swap, kinds, exhaustive, in_place, sweeping)
     try:
         search.run()
         probe.tap()

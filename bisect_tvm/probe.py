@@ -12,7 +12,7 @@ from functools import cached_property
 from bisect_tvm.errors import StoppedError
 from bisect_tvm.measure import Drift, Part, Ruler
 from bisect_tvm.model.capture import Program
-from bisect_tvm.model.cut import Boundary, boundary, copies_of_parameters, swapped, tapped, whole
+from bisect_tvm.model.cut import Boundary, boundary, copies_of_parameters, showing, swapped, tapped, whole
 from bisect_tvm.model.hierarchy import Component, joined
 from bisect_tvm.numerics.judge import Judgement, worst_of
 from bisect_tvm.numerics.verdict import Verdict
@@ -93,26 +93,40 @@ class Probe:
             built = self._cutter.build({c.id: self.edge_of(c) for c in unknown})
         for number, component in enumerate(unknown, 1):
             self._progress(f"comparing runs of operators ({number} of {len(unknown)})")
-            self.answers[component.id] = self._measure(built[component.id])
+            judgement = self._measure(built[component.id])
+            # There is no component around it that would be looked at instead.
+            self.answers[component.id] = self._measure(built[component.id], closely=True) if judgement.doubtful else judgement
         return {run: self.answers[component.id] for run, component in components.items()}
 
     def swap(self, replacing: Mapping[str, Sequence[Component]]) -> Mapping[str, Judgement]:
         """Judge the whole model with the reference's values in place of what some components give: each question by its name."""
         self._progress("building the model with the culprits replaced by the reference")
-        edges = {
-            name: swapped(self._program, self.whole_edge, [node for part in parts for node in part.nodes], self._values)
-            for name, parts in replacing.items()
-        }
-        before = self._cutter.workshop.builder.builds
-        try:
-            built = self._cutter.build({name: edge for name, edge in edges.items() if edge.outputs})
-        finally:
-            self.further_builds += self._cutter.workshop.builder.builds - before
+        edges = {name: self._without(parts) for name, parts in replacing.items()}
+        built = self._build_further({name: edge for name, edge in edges.items() if edge.outputs})
         found = {}
         for name in replacing:
             self._progress(f"running the model with the culprits replaced ({name})")
             found[name] = self._measure(built[name], closely=True) if name in built else NOTHING_LEFT
         return found
+
+    def in_place(self, replacing: Mapping[tuple[str, ...], Sequence[Component]]) -> Mapping[tuple[str, ...], Judgement]:
+        """Judge what runs of operators give inside the whole model, each with some components replaced by the reference."""
+        self._progress(f"building the model to see {len(replacing)} runs of operators inside it")
+        runs = {run: joined(self._tree, run) for run in replacing}
+        edges = {run: showing(self._without(parts), self.edge_of(runs[run]).outputs) for run, parts in replacing.items()}
+        built = self._build_further({runs[run].id: edge for run, edge in edges.items()})
+        return {run: self._measure(built[component.id], closely=True) for run, component in runs.items()}
+
+    def _without(self, parts: Sequence[Component]) -> Boundary:
+        """The whole model with the reference's values in place of what `parts` give."""
+        return swapped(self._program, self.whole_edge, [node for part in parts for node in part.nodes], self._values)
+
+    def _build_further(self, edges: Mapping[str, Boundary]) -> Mapping[str, Part]:
+        before = self._cutter.workshop.builder.builds
+        try:
+            return self._cutter.build(edges)
+        finally:
+            self.further_builds += self._cutter.workshop.builder.builds - before
 
     def tap(self) -> None:
         """Measure values inside the whole model, if it deviates and that has not been done."""
@@ -120,6 +134,11 @@ class Probe:
             self._progress("running the model with its modules' outputs tapped")
             self._check()
             self._whole.tap(self._taps)
+
+    @property
+    def fuses(self) -> bool:
+        """Operators that are compiled together may become something else; TVM's default pipeline fuses nothing."""
+        return not self._cutter.workshop.builder.pipeline.is_default
 
     @property
     def drifts(self) -> Mapping[str, Drift]:
@@ -199,7 +218,7 @@ class Probe:
         edges = {id: edge for id, edge in edges.items() if id not in self._parts}
         if sound:
             # In TVM's default pipeline, which fuses nothing, a tap changes nothing; elsewhere the whole must stay whole.
-            same = self._cutter.workshop.builder.pipeline.is_default
+            same = not self.fuses
             if self._tree.id not in self._parts or (edges and same):
                 edges[self._tree.id] = self._tapped(self._tree.walk()[1:]) if edges and same else self.whole_edge
             if edges.keys() - {self._tree.id} and not same:

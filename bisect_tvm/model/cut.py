@@ -111,6 +111,12 @@ def swapped(program: Program, edge: Boundary, replaced: Iterable[str], values: M
     return Boundary(nodes, _entering(nodes, values), tuple(dict.fromkeys((*outputs, *seen))))
 
 
+def showing(edge: Boundary, outputs: Iterable[fx.Node]) -> Boundary:
+    """The same component, judged by values inside it instead of by what it gives."""
+    first = dict.fromkeys(outputs)
+    return replace(edge, outputs=tuple({**first, **dict.fromkeys(edge.outputs)}), judged=len(first))
+
+
 def _computing(program: Program, names: Iterable[str]) -> tuple[fx.Node, ...]:
     return tuple(node for node in (program.nodes[name] for name in names) if not is_assertion(node))
 

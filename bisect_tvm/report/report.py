@@ -69,7 +69,7 @@ class Entry:
     effect: Effect | None = None
     """What the component does to the deviation inside the whole model; None where none reaches it, or nothing was measured."""
     parts: tuple[str, ...] = ()
-    """Of a run: the `id` of each of its operators, in execution order."""
+    """Of operators that fail only together: the `id` of each, in execution order. Empty for whatever else."""
     sample: int = 0
     """Which sample of `inputs` the numbers are of, counted from 0: the one that deviates most."""
     samples: tuple[int, ...] = ()

@@ -157,9 +157,7 @@ class _Search(Generic[A]):
         return found
 
     def _pairs(self) -> list[int]:
-        pairs = (1 << one | 1 << other for one, other in self._graph.edges)
-        inside = (pair for pair in pairs if any(_holds(suspect, pair) for suspect in self._suspects))
-        return [pair for pair in inside if self._graph.hull(pair) == pair]
+        return [pair for pair in self._graph.pairs() if any(_holds(suspect, pair) for suspect in self._suspects)]
 
     def _larger(self, suspects: Sequence[int], runs: Sequence[int]) -> tuple[list[int], list[int]]:
         """Suspects whose runs of one operator more fit one question, small suspects first, and these runs.
@@ -174,7 +172,7 @@ class _Search(Generic[A]):
             for run in runs:
                 if _holds(suspect, run):
                     if run not in known:
-                        known[run] = self._one_more(run)
+                        known[run] = self._graph.one_more(run, self._fan)
                     added.update(dict.fromkeys(more for more in known[run] if more not in larger and _holds(suspect, more)))
                     if len(larger) + len(added) > self._most:
                         break
@@ -182,11 +180,6 @@ class _Search(Generic[A]):
                 fitting.append(suspect)
                 larger.update(added)
         return fitting, list(larger)
-
-    def _one_more(self, run: int) -> list[int]:
-        members = self._graph.members(run)
-        near = dict.fromkeys(other for number in members for other in self._graph.near[number][: self._fan])
-        return [more for other in near if other not in members and self._graph.hull(more := run | 1 << other) == more]
 
     def starts(self, suspects: Sequence[int]) -> list[int]:
         """A failing run inside each suspect: itself, or else the smallest that fails of its windows in execution order."""

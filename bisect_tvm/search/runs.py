@@ -61,6 +61,17 @@ class Graph:
         above = reduce(or_, (self._above[number] for number in members), 0)
         return one | (below & above)
 
+    def pairs(self) -> list[int]:
+        """All runs of two operators."""
+        pairs = (1 << one | 1 << other for one, other in self.edges)
+        return [pair for pair in pairs if self.hull(pair) == pair]
+
+    def one_more(self, run: int, fan: int) -> list[int]:
+        """The runs of one operator more, which is among the `fan` nearest neighbours of one inside."""
+        members = self.members(run)
+        near = dict.fromkeys(other for number in members for other in self.near[number][:fan])
+        return [more for other in near if other not in members and self.hull(more := run | 1 << other) == more]
+
     def is_run(self, one: int) -> bool:
         """Whether a set is connected and convex, and more than one operator."""
         return one.bit_count() > 1 and self.hull(one) == one and len(self.pieces(self.members(one))) == 1

@@ -1,4 +1,4 @@
-"""The whole search: walk, narrow, prove; and go on where the proof fails.
+"""The whole search: walk, sweep, narrow, prove; and go on where the proof fails.
 
 Pure, as `walk` and `narrow` are. What is known at any time is kept in the object, so that a search that is stopped (no more
 builds, no more time, Ctrl-C) still gives its best answer.
@@ -10,15 +10,22 @@ from typing import Generic
 
 from bisect_tvm.search.narrow import narrow
 from bisect_tvm.search.runs import Run
-from bisect_tvm.search.walk import A, Found, Looks, N, conclude, leaves, preorder, walk
+from bisect_tvm.search.sweep import sweep
+from bisect_tvm.search.walk import A, Found, Looks, N, agrees, conclude, leaves, preorder, walk
 
 MOST_KINDS = 12
 """Kinds of culprits left in one by one."""
 ALL = "all culprits"
 """Name of the question in which every culprit is replaced."""
 
+MOST_IN_PLACE = 12
+"""Runs that are looked at inside the whole, each of which takes a copy of it."""
+
 Swap = Callable[[Mapping[str, Sequence[Run]]], Mapping[str, A]]
 """Judges the whole with some culprits replaced by the reference, for each question by its name."""
+
+InPlace = Callable[[Mapping[Run, Sequence[Run]]], Mapping[Run, A]]
+"""Judges what each run gives inside the whole, with other culprits replaced by the reference."""
 
 
 @dataclass(frozen=True)
@@ -52,6 +59,8 @@ class Search(Generic[N, A]):
         swap: judges the whole with some of it replaced.
         kind_of: what makes two culprits the same but for their place; given the finest and then ever coarser ways.
         exhaustive: look at everything, even if the whole agrees.
+        in_place: judges runs inside the whole; without it, what fails by itself is taken to fail there.
+        sweeping: operators in the runs that are looked at wherever they are; 0 to look only inside what fails.
     """
 
     root: N
@@ -62,13 +71,15 @@ class Search(Generic[N, A]):
     swap: Swap[A]
     kinds_of: Sequence[Callable[[Run], Hashable]]
     exhaustive: bool = False
+    in_place: InPlace[A] | None = None
+    sweeping: int = 0
     answers: dict[str, A] = field(default_factory=dict)
     proof: Proof[A] | None = None
     run_answers: dict[Run, A] = field(default_factory=dict)
     """Of the runs of operators that fail together."""
     _found: Found[A] | None = None
-    _explained: set[str] = field(default_factory=set)
-    """Components that fail because of a run of operators inside."""
+    _absent: set[Run] = field(default_factory=set)
+    """Runs that fail by themselves, and not inside the whole."""
     step: str = "the model as a whole"
     """What is being looked at."""
 
@@ -77,10 +88,13 @@ class Search(Generic[N, A]):
         self.step = "the model and its operators"
         self._found = walk(self.root, self.looks, self.answers, exhaustive=self.exhaustive)
         self.step = "what fails only when compiled together"
-        inside = {id: tuple(leaf.id for leaf in leaves(node)) for id, node in self._nodes().items()}
-        self._narrow([inside[id] for id in self._found.culprits if id in self._found.interactions], inside)
+        innocent = self._innocent()
+        self._sweep(innocent)
+        # A run that was found may stand with one foot in a component that fails for another reason, so its operators stay.
+        self._narrow([suspect for suspect in self._suspects().values() if not self._runs_in(suspect)], innocent)
+        self._drop_absent()
         self.step = "the proof"
-        while self._prove() and self._narrow([self._rest()], inside):
+        while self._prove() and self._narrow([self._rest()], self._innocent()):
             pass
         self.step = ""
 
@@ -92,24 +106,50 @@ class Search(Generic[N, A]):
     @property
     def culprits(self) -> tuple[Run, ...]:
         """The smallest failing components, in execution order: operators, runs of operators, and what could not be narrowed."""
-        found = self.found
-        single = [(id,) for id in found.culprits if id not in self._explained]
+        explained = {id for id, suspect in self._suspects().items() if self._runs_in(suspect)}
+        single = [(id,) for id in self.found.culprits if id not in explained]
         place = {id: number for number, id in enumerate(self._nodes())}
         return tuple(sorted([*single, *self.run_answers], key=lambda run: place[run[0]]))
 
-    def _narrow(self, suspects: Sequence[Run], inside: Mapping[str, Run]) -> bool:
+    def _sweep(self, innocent: Run) -> None:
+        """Look at all small runs, unless the whole agrees and that is enough."""
+        if self.sweeping and (self.exhaustive or not agrees(self.answers[self.root.id])):
+            found = sweep(innocent, self.readers, self.together, self.answers, largest=self.sweeping)
+            whole = set(self._suspects().values())  # a component that is itself the smallest run
+            self.run_answers.update({run: answer for run, answer in found.items() if run not in whole})
+
+    def _narrow(self, suspects: Sequence[Run], innocent: Run) -> bool:
         """Look for runs of operators that fail together inside `suspects`; tells whether there are any."""
         if not suspects:
             return False
-        culprits = {id for run in self.culprits if len(run) > 1 or run[0] in self.operators for id in run}
-        operators = [id for id in self.operators if id not in culprits]
-        narrowed = narrow(operators, self.readers, self.together, [run for run in suspects if len(run) > 1])
-        new = [run for run in narrowed.runs if len(run) > 1 and run not in self.run_answers]
-        self.run_answers.update({run: narrowed.answers[run] for run in new if run in narrowed.answers})
-        for id in self.found.interactions:
-            if any(set(run) <= set(inside[id]) and len(run) < len(inside[id]) for run in new):
-                self._explained.add(id)
+        narrowed = narrow(innocent, self.readers, self.together, [run for run in suspects if len(run) > 1])
+        new = [run for run in narrowed.runs if run in narrowed.answers and run not in self._absent]
+        self.run_answers.update({run: narrowed.answers[run] for run in new})
         return bool(new)
+
+    def _drop_absent(self) -> None:
+        """Of runs that nothing around them shows, or several of which would explain it, keep those that fail inside the whole."""
+        around = [self._runs_in(suspect) for suspect in self._suspects().values()]
+        certain = {runs[0] for runs in around if len(runs) == 1}
+        unsure = [run for run in self.run_answers if run not in certain]
+        if self.in_place is None or not 0 < len(unsure) <= MOST_IN_PLACE or self.answers[self.root.id].unresolved:
+            return
+        culprits = self.culprits
+        answers = self.in_place({run: [other for other in culprits if other != run] for run in unsure})
+        absent = {run for run in unsure if agrees(answers[run])}
+        absent -= {run for runs in around if set(runs) <= absent for run in runs}  # something must explain what fails
+        self._absent |= absent
+        for run in absent:
+            del self.run_answers[run]
+
+    def _suspects(self) -> dict[str, Run]:
+        """The operators of each component that fails although its parts agree."""
+        nodes = self._nodes()
+        return {id: tuple(leaf.id for leaf in leaves(nodes[id])) for id in nodes if id in self.found.interactions}
+
+    def _runs_in(self, suspect: Run) -> list[Run]:
+        inside = set(suspect)
+        return [run for run in self.run_answers if len(run) < len(inside) and inside.issuperset(run)]
 
     def _prove(self) -> bool:
         """Replace the culprits; tells whether something else is still to be found."""
@@ -137,9 +177,16 @@ class Search(Generic[N, A]):
                 break
         return [tuple(runs) for runs in kinds.values()]
 
-    def _rest(self) -> Run:
+    def _innocent(self) -> Run:
+        """Operators that are no culprits, nor in a run that is one."""
         culprits = {id for run in self.culprits for id in run}
         return tuple(id for id in self.operators if id not in culprits)
+
+    def _rest(self) -> Run:
+        """Operators that are in no culprit."""
+        suspects = self._suspects()
+        culprits = {id for run in self.culprits for id in suspects.get(run[0], ())}
+        return tuple(id for id in self._innocent() if id not in culprits)
 
     def _nodes(self) -> dict[str, N]:
         return {node.id: node for node in preorder(self.root)}

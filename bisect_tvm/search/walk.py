@@ -113,7 +113,7 @@ def walk(root: N, looks: Looks[N, A], answers: dict[str, A] | None = None, *, ex
     """
     answers = {} if answers is None else answers
     answers.update(looks.probe([root]))
-    if _agrees(answers[root.id]) and answers[root.id].conclusive and not exhaustive:
+    if agrees(answers[root.id]) and answers[root.id].conclusive and not exhaustive:
         return Found(answers, (), frozenset())
     if root.children:
         answers.update(looks.probe(leaves(root)))
@@ -148,14 +148,14 @@ def _descend(root: N, probe: Probe[N, A], answers: dict[str, A], *, everything: 
         unasked = [child for child in children if child.id not in answers]
         if unasked:
             answers.update(probe(unasked))
-        level = [c for c in children if c.children and (everything or c.id in suspects or not _agrees(answers[c.id]))]
+        level = [c for c in children if c.children and (everything or c.id in suspects or not agrees(answers[c.id]))]
 
 
 def _holders(root: N, answers: Mapping[str, A]) -> set[str]:
     """Components that hold an operator that does not agree. A fault can vanish on the way out, so the whole may still agree."""
     holders: set[str] = set()
     for node in reversed(preorder(root)):
-        if (not node.children and not _agrees(answers[node.id])) or any(child.id in holders for child in node.children):
+        if (not node.children and not agrees(answers[node.id])) or any(child.id in holders for child in node.children):
             holders.add(node.id)
     return holders
 
@@ -205,10 +205,11 @@ def _fails(answer: Answer | None) -> bool:
 
 
 def _suspect(answer: Answer | None) -> bool:
-    return answer is not None and not _agrees(answer)
+    return answer is not None and not agrees(answer)
 
 
-def _agrees(answer: Answer) -> bool:
+def agrees(answer: Answer) -> bool:
+    """The component was judged, and is not accused."""
     return not answer.diverges and not answer.unresolved
 
 

@@ -50,6 +50,38 @@ class Layer(nn.Module):
         return x + self.act(self.dense(self.norm(x)))
 
 
+class SumAndGelu(nn.Module):
+    """Gelu of a sum, around which something is computed."""
+
+    def __init__(self, width: int = 8) -> None:
+        super().__init__()
+        self.dense = nn.Linear(width, width, bias=False)
+        self.shift = nn.Parameter(torch.randn(width))
+        self.act = nn.GELU()
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return x + self.act(self.dense(x) * 2 + self.shift)
+
+
+class Perceptron(nn.Module):
+    """Relu of a dense layer."""
+
+    def __init__(self, width: int = 8) -> None:
+        super().__init__()
+        self.dense = nn.Linear(width, width)
+        self.act = nn.ReLU()
+        self.out = nn.Linear(width, width)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return x - self.out(self.act(self.dense(x)))
+
+
+def seeded(make: Callable[[], nn.Module], *shape: int) -> tuple[nn.Module, torch.Tensor]:
+    """A model and an input that are the same in every run."""
+    torch.manual_seed(0)
+    return make().eval(), torch.randn(*(shape or (3, 8)))
+
+
 class Stack(nn.Module):
     """Identical layers, then one of another kind."""
 
