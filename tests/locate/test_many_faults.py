@@ -211,4 +211,4 @@ def test_how_deep_the_table_goes() -> None:
     modules = {name for name, _ in model.named_modules()}
     assert modules <= ids["all"]
     assert {id for id in ids["all"] if "/" in id} == {id for id in ids["diverging"] if "/" in id}, "operators are all measured"
-    assert ids["all"] - ids["diverging"] == {"good.0", "good.1", "good.1.0", "good.1.1", "good.1.1.0", "good.1.1.1"}
+    assert ids["all"] - ids["diverging"] == {"bad.1.1.0", "good.0", "good.1", "good.1.0", "good.1.1", "good.1.1.0", "good.1.1.1"}
