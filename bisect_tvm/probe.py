@@ -113,13 +113,15 @@ class Probe:
         """Judge what runs of operators give inside the whole model, each with some components replaced by the reference."""
         self._progress(f"building the model to see {len(replacing)} runs of operators inside it")
         runs = {run: joined(self._tree, run) for run in replacing}
-        edges = {run: showing(self._without(parts), self.edge_of(runs[run]).outputs) for run, parts in replacing.items()}
+        edges = {run: showing(self._without(parts, runs[run]), self.edge_of(runs[run]).outputs) for run, parts in replacing.items()}
         built = self._build_further({runs[run].id: edge for run, edge in edges.items()})
         return {run: self._measure(built[component.id], closely=True) for run, component in runs.items()}
 
-    def _without(self, parts: Sequence[Component]) -> Boundary:
-        """The whole model with the reference's values in place of what `parts` give."""
-        return swapped(self._program, self.whole_edge, [node for part in parts for node in part.nodes], self._values)
+    def _without(self, parts: Sequence[Component], kept: Component | None = None) -> Boundary:
+        """The whole model with the reference's values in place of what `parts` give, but for what is in `kept`, too."""
+        left = set(kept.nodes) if kept is not None else set[str]()
+        replaced = [node for part in parts for node in part.nodes if node not in left]
+        return swapped(self._program, self.whole_edge, replaced, self._values)
 
     def _build_further(self, edges: Mapping[str, Boundary]) -> Mapping[str, Part]:
         before = self._cutter.workshop.builder.builds

@@ -115,17 +115,27 @@ class Search(Generic[N, A]):
         """Look at all small runs, unless the whole agrees and that is enough."""
         if self.sweeping and (self.exhaustive or not agrees(self.answers[self.root.id])):
             found = sweep(innocent, self.readers, self.together, self.answers, largest=self.sweeping)
-            whole = set(self._suspects().values())  # a component that is itself the smallest run
-            self.run_answers.update({run: answer for run, answer in found.items() if run not in whole})
+            self._accuse(found)
 
     def _narrow(self, suspects: Sequence[Run], innocent: Run) -> bool:
         """Look for runs of operators that fail together inside `suspects`; tells whether there are any."""
         if not suspects:
             return False
         narrowed = narrow(innocent, self.readers, self.together, [run for run in suspects if len(run) > 1])
-        new = [run for run in narrowed.runs if run in narrowed.answers and run not in self._absent]
-        self.run_answers.update({run: narrowed.answers[run] for run in new})
-        return bool(new)
+        known = len(self.run_answers)
+        self._accuse({run: narrowed.answers[run] for run in narrowed.runs if run in narrowed.answers})
+        return len(self.run_answers) > known
+
+    def _accuse(self, found: Mapping[Run, A]) -> None:
+        """Note runs that fail; of those that share several operators, which are taken for one fault in different company, one."""
+        suspects = [set(suspect) for suspect in self._suspects().values()]
+        order = {id: number for number, id in enumerate(self.operators)}
+        # A run inside a component that fails explains it, which one that only touches the component does not.
+        outside = {run: not any(suspect.issuperset(run) for suspect in suspects) for run in found}
+        for run in sorted(found, key=lambda run: (outside[run], len(run), [order[id] for id in run])):
+            is_component = set(run) in suspects
+            if not is_component and run not in self._absent and not any(len(set(run) & set(o)) > 1 for o in self.run_answers):
+                self.run_answers[run] = found[run]
 
     def _drop_absent(self) -> None:
         """Of runs that nothing around them shows, or several of which would explain it, keep those that fail inside the whole."""

@@ -22,6 +22,16 @@ def relu_plus_one(node: Any, importer: Any) -> Any:
     return importer.block_builder.emit(relax.op.add(relu, relax.const(1.0, "float32")))
 
 
+def shifted(operator: Callable[[Any], Any], by: float = 1e-3) -> Converter:
+    """A converter to an operator of one argument, and a little more."""
+
+    def convert(node: Any, importer: Any) -> Any:
+        value = importer.block_builder.emit(operator(importer.env[node.args[0]]))
+        return importer.block_builder.emit(relax.op.add(value, relax.const(by, "float32")))
+
+    return convert
+
+
 def refuse(node: Any, importer: Any) -> Any:
     """A converter that does not know what to do."""
     raise NotImplementedError(f"nobody has written {node.target} yet")
@@ -55,12 +65,11 @@ class SumAndGelu(nn.Module):
 
     def __init__(self, width: int = 8) -> None:
         super().__init__()
-        self.dense = nn.Linear(width, width, bias=False)
         self.shift = nn.Parameter(torch.randn(width))
         self.act = nn.GELU()
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
-        return x + self.act(self.dense(x) * 2 + self.shift)
+        return x + self.act(x * 2 + self.shift)
 
 
 class Perceptron(nn.Module):
@@ -70,10 +79,9 @@ class Perceptron(nn.Module):
         super().__init__()
         self.dense = nn.Linear(width, width)
         self.act = nn.ReLU()
-        self.out = nn.Linear(width, width)
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
-        return x - self.out(self.act(self.dense(x)))
+        return x - self.act(self.dense(x))
 
 
 def seeded(make: Callable[[], nn.Module], *shape: int) -> tuple[nn.Module, torch.Tensor]:
