@@ -16,9 +16,9 @@ from numpy.typing import NDArray
 from torch.export import ExportedProgram
 from tvm import relax
 
-from bisect_tvm.lowering.build import Builder, BuildError, Executable, failing_kernels, kernels_of
+from bisect_tvm.lowering.build import Builder, BuildError, Executable, failing_kernels
 from bisect_tvm.lowering.importer import ConvertMap, Imported, ImporterError, import_program
-from bisect_tvm.lowering.kernels import Functions
+from bisect_tvm.lowering.kernels import Functions, kernels_of
 from bisect_tvm.lowering.pipeline import observed
 from bisect_tvm.lowering.rewrite import Rewriter
 from bisect_tvm.lowering.schedule import scheduled
