@@ -6,6 +6,7 @@ import pytest
 import torch
 from torch import nn
 from torch.nn import functional
+from tvm import relax
 
 from bisect_tvm.lowering.importer import Constants
 from bisect_tvm.lowering.kernels import Functions
