@@ -15,7 +15,7 @@ import tvm
 import tvm_ffi
 from tvm import IRModule, relax, tirx
 
-from bisect_tvm.lowering.pipeline import observed
+from bisect_tvm.lowering.pipeline import ALONE, observed
 from bisect_tvm.lowering.rewrite import Rewriter
 
 Functions = dict[Any, Any]
@@ -47,7 +47,7 @@ class Kernels:
         names = self._names_of(functions)
         functions = _renamed(functions, names)
         kernels = _kernels(functions)
-        with self._compiling(kernels), self._target:
+        with self._compiling(kernels), ALONE, self._target:
             module = relax.get_pipeline("default")(IRModule(functions))
         needed = dict.fromkeys(self._libraries[name] for name in kernels)
         left = {variable: f for variable, f in module.functions_items() if not isinstance(f, tirx.PrimFunc)}
