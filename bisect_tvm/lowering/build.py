@@ -145,13 +145,6 @@ def failing_kernels(functions: Functions, target: tvm.target.Target) -> dict[str
     return failures
 
 
-def kernels_of(function: Any) -> set[str]:
-    """Names of the module's functions that a Relax function calls."""
-    if not isinstance(function, relax.Function):
-        return set()
-    return {variable.name_hint for variable in relax.analysis.all_global_vars(function)}
-
-
 class Executable:
     """A loaded build."""
 

@@ -7,7 +7,7 @@ What has to be compiled is dealt out to all cores.
 
 import contextlib
 import os
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
@@ -15,7 +15,7 @@ import tvm
 import tvm_ffi
 from tvm import IRModule, relax, tirx
 
-from bisect_tvm.lowering.pipeline import observed
+from bisect_tvm.lowering.pipeline import ALONE, observed
 from bisect_tvm.lowering.rewrite import Rewriter
 
 Functions = dict[Any, Any]
@@ -44,10 +44,12 @@ class Kernels:
         """Compile all functions, as `tvm.compile` does with its default pipeline."""
         if not can_share(self._target):
             return tvm.compile(IRModule(functions), target=self._target)
-        functions, kernels = self._named(functions)
-        with self._compiling(kernels), self._target:
+        names = self._names_of(functions)
+        functions = _renamed(functions, names)
+        kernels = _kernels(functions)
+        with self._compiling(kernels), ALONE, self._target:
             module = relax.get_pipeline("default")(IRModule(functions))
-        needed = dict.fromkeys(self._libraries[variable.name_hint] for variable in kernels)
+        needed = dict.fromkeys(self._libraries[name] for name in kernels)
         left = {variable: f for variable, f in module.functions_items() if not isinstance(f, tirx.PrimFunc)}
         # The module itself, since the executable would write a library to disk for want of kernels of its own.
         return tvm.compile(IRModule(left, attrs={LIBRARIES: list(needed)}), target=self._target, relax_pipeline=None).mod
@@ -55,39 +57,59 @@ class Kernels:
     def compile_ahead(self, functions: Functions) -> None:
         """Compile the kernels among these functions, for a `compile` to come."""
         if can_share(self._target):
-            with self._compiling(self._named(functions)[1]):
+            names = self._names_of(functions)
+            with self._compiling({names.get(name, name): kernel for name, kernel in _kernels(functions).items()}):
                 pass
 
     @contextlib.contextmanager
-    def _compiling(self, kernels: Functions) -> Iterator[None]:
+    def _compiling(self, kernels: Mapping[str, Any]) -> Iterator[None]:
         """Compile what has not been compiled, while something else is done."""
-        new = {variable: kernel for variable, kernel in kernels.items() if variable.name_hint not in self._libraries}
+        new = {name: kernel for name, kernel in kernels.items() if name not in self._libraries}
         with ThreadPoolExecutor(_cores()) as pool:
             waiting = [(some, pool.submit(_in_context(_library), some, self._target)) for some in _dealt(new)]
             yield
             made = [(some, library.result()) for some, library in waiting]
         for some, library in made:
-            self._libraries |= dict.fromkeys((variable.name_hint for variable in some), library)
-        self._names |= {tvm_ffi.structural_hash(kernel): variable.name_hint for variable, kernel in new.items()}
+            self._libraries |= dict.fromkeys(some, library)
+        self._names |= {tvm_ffi.structural_hash(kernel): name for name, kernel in new.items()}
 
-    def _named(self, functions: Functions) -> tuple[Functions, Functions]:
-        """The functions with every kernel under the name that it has in the libraries, or under one that none has there."""
-        kernels = {variable: f for variable, f in functions.items() if isinstance(f, tirx.PrimFunc)}
-        taken = {*self._names.values(), *(variable.name_hint for variable in functions)}
+    def _names_of(self, functions: Functions) -> dict[str, str]:
+        """New names where a kernel has one in the libraries, or where another kernel has its name there."""
+        taken = {*self._libraries, *(variable.name_hint for variable in functions)}
         renamed: dict[str, str] = {}
-        for variable, kernel in kernels.items():
-            name = known = self._names.get(tvm_ffi.structural_hash(kernel))
-            if known is None:
-                name = _unused(variable.name_hint, taken) if variable.name_hint in self._libraries else variable.name_hint
-                taken.add(name)
-            assert name is not None
-            renamed[variable.name_hint] = name
-        if all(old == new for old, new in renamed.items()):
-            return functions, kernels
-        rewrite = Rewriter(rename=lambda name: renamed.get(name, name))
-        kernels = {rewrite(variable): kernel for variable, kernel in kernels.items()}
-        others = {variable: f for variable, f in functions.items() if not isinstance(f, tirx.PrimFunc)}
-        return {**rewrite.functions(others), **kernels}, kernels
+        for name, kernel in _kernels(functions).items():
+            new = self._names.get(tvm_ffi.structural_hash(kernel))
+            if new is None:
+                new = _unused(name, taken) if name in self._libraries else name
+                taken.add(new)
+            if new != name:
+                renamed[name] = new
+        return renamed
+
+
+def _kernels(functions: Functions) -> dict[str, Any]:
+    return {variable.name_hint: f for variable, f in functions.items() if isinstance(f, tirx.PrimFunc)}
+
+
+def _renamed(functions: Functions, names: Mapping[str, str]) -> Functions:
+    """The functions with some kernels under other names."""
+    if not names:
+        return functions
+    # A variable is known by identity, and knows the types of what it calls: those that keep their names stay the same objects.
+    staying = {variable.name_hint: variable for variable in functions if variable.name_hint not in names}
+    rewrite = Rewriter(rename=lambda name: names.get(name, name), variables=staying)
+    calling = {
+        v: f for v, f in functions.items() if not isinstance(f, tirx.PrimFunc) and not names.keys().isdisjoint(kernels_of(f))
+    }
+    kept = {rewrite(variable): f for variable, f in functions.items() if variable not in calling}
+    return kept | rewrite.functions(calling)
+
+
+def kernels_of(function: Any) -> set[str]:
+    """Names of the module's functions that a Relax function calls."""
+    if not isinstance(function, relax.Function):
+        return set()
+    return {variable.name_hint for variable in relax.analysis.all_global_vars(function)}
 
 
 def can_share(target: tvm.target.Target) -> bool:
@@ -95,11 +117,10 @@ def can_share(target: tvm.target.Target) -> bool:
     return bool(target.kind.name == "llvm")
 
 
-def _library(kernels: Functions, target: tvm.target.Target) -> tvm.runtime.Module:
+def _library(kernels: Mapping[str, Any], target: tvm.target.Target) -> tvm.runtime.Module:
     """Compile kernels, machine code included."""
-    named = {variable: kernel.with_attr("global_symbol", variable.name_hint) for variable, kernel in kernels.items()}
-    library = tirx.build(IRModule(named), target, pipeline="default")
-    library.get_function(next(iter(named)).name_hint)  # LLVM makes machine code when it is first asked for a function
+    library = tirx.build(IRModule({n: f.with_attr("global_symbol", n) for n, f in kernels.items()}), target, pipeline="default")
+    library.get_function(next(iter(kernels)))  # LLVM makes machine code when it is first asked for a function
     return library
 
 
@@ -114,7 +135,7 @@ def _in_context(action: Callable[..., Any]) -> Callable[..., Any]:
     return act
 
 
-def _dealt(kernels: Functions) -> list[Functions]:
+def _dealt(kernels: Mapping[str, Any]) -> list[dict[str, Any]]:
     """The kernels in as many heaps as there are cores."""
     heaps = min(_cores(), max(1, len(kernels) // FEWEST))
     items = list(kernels.items())

@@ -3,6 +3,8 @@
 A pipeline is one opaque object, so its passes are watched, and left out, by a pass instrument: TVM's own interface for it.
 """
 
+import contextlib
+import threading
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -24,6 +26,9 @@ BUILDING = frozenset(
 """The passes with which TVM's own pipelines end: they plan memory in bytes, after which no dtype can be changed any more."""
 LAST = "VMShapeLower"
 """What has seen this pass is complete: the virtual machine can run it."""
+
+ALONE = threading.Lock()
+"""Held by whoever imports or lowers: TVM's operator library notes in one global what it is in the middle of, for all threads."""
 
 
 @dataclass(frozen=True)
@@ -56,25 +61,29 @@ class Pipeline:
 
     def compile(self, module: IRModule, target: tvm.target.Target) -> Any:
         """Run all of it and generate code, as `tvm.compile` does."""
-        if self.is_default:
-            return tvm.compile(module, target=target)
-        watch = _Watch()
-        with observed(watch), target:
-            module = self._passes(module)
-        self.is_complete = LAST in watch.seen
-        return tvm.compile(module, target=target, relax_pipeline=None if self.is_complete else "default")
+        with contextlib.ExitStack() as held:
+            held.enter_context(ALONE)
+            with observed(_UntilLowered(held.close)):
+                if self.is_default:
+                    return tvm.compile(module, target=target)
+                watch = _Watch()
+                with observed(watch), target:
+                    module = self._passes(module)
+                self.is_complete = LAST in watch.seen
+                return tvm.compile(module, target=target, relax_pipeline=None if self.is_complete else "default")
 
     def relax_part(self, module: IRModule, target: tvm.target.Target) -> IRModule:
         """Run all passes up to those that plan memory, and lower every Relax operator to TIR."""
-        with observed(_Watch(stop=True)), target:
-            module = self._passes(module)
-        with target:
-            return _LOWERING(module)
+        with ALONE:
+            with observed(_Watch(stop=True)), target:
+                module = self._passes(module)
+            with target:
+                return _LOWERING(module)
 
     def snapshots(self, module: IRModule, target: tvm.target.Target) -> tuple[Snapshot, ...]:
         """The module after each pass that changed it, up to those that plan memory."""
         watch = _Watch(stop=True)
-        with observed(watch), target:
+        with ALONE, observed(watch), target:
             self._passes(module.clone())  # a pass may change the module that it is given
         changed, before = [], module
         for snapshot in watch.snapshots():
@@ -142,6 +151,18 @@ class _Watch:
             inside_of = each.holder is not None and not each.holder.is_sequence
             if not each.is_sequence and not inside_of and each.module is not None:
                 yield Snapshot(each.name, each.module)
+
+
+@tvm.instrument.pass_instrument
+class _UntilLowered:
+    """Tells when the passes are through that use TVM's operator library."""
+
+    def __init__(self, tell: Callable[[], None]) -> None:
+        self._tell = tell
+
+    def run_after_pass(self, module: IRModule, info: Any) -> None:
+        if info.name == LAST:
+            self._tell()
 
 
 def observed(*watches: Any) -> tvm.transform.PassContext:

@@ -10,8 +10,10 @@ from typing import Any
 import tvm
 import tvm_ffi
 
-# Nodes that hold no types or that are looked up by identity.
-_KEPT = frozenset({"ir.Op", "ir.SourceName", "ir.Span", "ir.SequentialSpan", "ir.VDevice", "ir.EnvFunc", "relax.ExternFunc"})
+# Nodes that hold no types that change, or that are looked up by identity.
+_KEPT = frozenset(
+    {"ir.IntImm", "ir.Op", "ir.SourceName", "ir.Span", "ir.SequentialSpan", "ir.VDevice", "ir.EnvFunc", "relax.ExternFunc"}
+)
 _KEPT_PREFIXES = ("target.",)
 
 Replace = Callable[[Any], Any]
@@ -52,45 +54,49 @@ class Rewriter:
 
     def __call__(self, value: Any) -> Any:
         """Rebuild one object and all it holds; the object itself is returned where nothing changed."""
-        if isinstance(value, tvm_ffi.dtype):  # a str, too
+        form = _FORMS.get(type(value)) or _form_of(type(value))
+        if form == "kept":
+            return value
+        if form == "dtype":
             return tvm_ffi.dtype(self._dtype(str(value)))
-        if value is None or isinstance(value, bool | int | float | str | bytes):
-            return value
-        if isinstance(value, list | tuple):
+        if form == "sequence":
             return type(value)(self(item) for item in value)
-        if not isinstance(value, tvm_ffi.Object | tvm.runtime.Tensor):
-            return value
         handle = value.__chandle__()
         if handle not in self._made:
-            self._made[handle] = (value, self._rebuild(value))
+            self._made[handle] = (value, self._rebuild(value, form))
         return self._made[handle][1]
 
-    def _rebuild(self, value: Any) -> Any:
-        if isinstance(value, tvm.runtime.Tensor):
+    def _rebuild(self, value: Any, form: str) -> Any:
+        if form == "tensor":
             return self._tensor(value)
-        if isinstance(value, tvm_ffi.Array):
-            items = [self(item) for item in value]
-            return value if all(map(_same, value, items)) else tvm_ffi.convert(items)
-        if isinstance(value, tvm_ffi.Map):
-            pairs = {self(key): self(item) for key, item in value.items()}
-            return tvm_ffi.convert(pairs)
+        if form == "array":
+            given = list(value)
+            items = [self(item) for item in given]
+            return value if all(map(_same, given, items)) else tvm_ffi.convert(items)
+        if form == "map":
+            olds = dict(value.items())
+            pairs = {self(key): self(item) for key, item in olds.items()}
+            return value if all(map(_same, (*olds, *olds.values()), (*pairs, *pairs.values()))) else tvm_ffi.convert(pairs)
         kind = type(value).__tvm_ffi_type_info__.type_key
-        if kind in _KEPT or kind.startswith(_KEPT_PREFIXES):
-            return value
-        if kind == "ir.DictAttrs":
-            return tvm.ir.make_node(kind, **{key: self(value[key]) for key in value.keys()})  # noqa: SIM118 - no iteration
+        if form == "attributes":
+            olds = {key: value[key] for key in value.keys()}  # noqa: SIM118 - no iteration
+            made = {key: self(item) for key, item in olds.items()}
+            return value if all(map(_same, olds.values(), made.values())) else tvm.ir.make_node(kind, **made)
         return self._rebuild_fields(value, kind)
 
     def _rebuild_fields(self, value: Any, kind: str) -> Any:
-        old = {name: getattr(value, name) for name in _field_names(type(value))}
-        new = {name: self(field) for name, field in old.items()}
-        if kind == "ir.FloatImm":
-            new["value"] = self._number(old["value"], str(old["ty"].dtype))
-        if kind == "ir.GlobalVar":
-            new["name_hint"] = self._rename(old["name_hint"])
-        same = all(_same(old[name], new[name]) for name in old)
-        made = value if same else tvm.ir.make_node(kind, **new)
-        return self._variables.setdefault(new["name_hint"], made) if kind == "ir.GlobalVar" else made
+        new, same = {}, True
+        for name in _field_names(type(value)):
+            old = getattr(value, name)
+            made = self(old)
+            if kind == "ir.FloatImm" and name == "value":
+                made = self._number(old, str(value.ty.dtype))
+            elif kind == "ir.GlobalVar" and name == "name_hint":
+                made = self._rename(old)
+            same = same and _same(old, made)
+            new[name] = made
+        result = value if same else tvm.ir.make_node(kind, **new)
+        return self._variables.setdefault(new["name_hint"], result) if kind == "ir.GlobalVar" else result
 
     def _with_symbol(self, function: Any) -> Any:
         """A function that names itself in its attributes must follow its new name."""
@@ -98,6 +104,30 @@ class Rewriter:
         if symbol is None or self._rename(str(symbol)) == str(symbol):
             return function
         return function.with_attr("global_symbol", self._rename(str(symbol)))
+
+
+_FORMS: dict[type, str] = {}
+"""How objects of a type are rebuilt: `kept`, or what they are. By type, since there are hundreds of thousands of objects."""
+
+
+def _form_of(kind: type) -> str:
+    if issubclass(kind, tvm_ffi.dtype):  # a str, too
+        form = "dtype"
+    elif issubclass(kind, list | tuple):
+        form = "sequence"
+    elif issubclass(kind, tvm.runtime.Tensor):
+        form = "tensor"
+    elif not issubclass(kind, tvm_ffi.Object):
+        form = "kept"
+    elif issubclass(kind, tvm_ffi.Array):
+        form = "array"
+    elif issubclass(kind, tvm_ffi.Map):
+        form = "map"
+    else:
+        key = kind.__tvm_ffi_type_info__.type_key  # type: ignore[attr-defined]
+        kept = key in _KEPT or key.startswith(_KEPT_PREFIXES)
+        form = "kept" if kept else "attributes" if key == "ir.DictAttrs" else "node"
+    return _FORMS.setdefault(kind, form)
 
 
 _NAMES: dict[type, tuple[str, ...]] = {}

@@ -16,9 +16,8 @@ import tvm
 from numpy.typing import NDArray
 from tvm import relax
 
-from bisect_tvm.lowering.build import kernels_of
 from bisect_tvm.lowering.importer import Constants
-from bisect_tvm.lowering.kernels import Functions
+from bisect_tvm.lowering.kernels import Functions, kernels_of
 from bisect_tvm.lowering.rewrite import Rewriter
 
 NARROW: dict[str, np.dtype[Any]] = {
@@ -74,11 +73,12 @@ class Widener:
         changes = frozenset((value, wide) for value, wide in exact.items() if wide != value)
         versions = self._versions[name]
         if changes not in versions:
-            versions[changes] = f"{name}{self._suffix}" + (f"_{len(versions)}" if versions else "")
-            self._put(name, restore.tensor, lambda value, dtype: exact.get(value, value), {name: versions[changes]})
+            new = f"{name}{self._suffix}" + (f"_{len(versions)}" if versions else "")
+            versions[changes] = self._put(name, restore.tensor, lambda value, dtype: exact.get(value, value), {name: new})
         return versions[changes]
 
-    def _put(self, name: str, tensor: Any, number: Any, names: dict[str, str]) -> None:
+    def _put(self, name: str, tensor: Any, number: Any, names: dict[str, str]) -> str:
+        """Add the wide version of one function, and give its name; that of a kernel without anything to widen is its own."""
         rewriter = Rewriter(
             dtype=_widen_dtype,
             tensor=tensor,
@@ -87,7 +87,10 @@ class Widener:
             variables=self._variables,
         )
         variable, function = self._lowered[name]
+        if not isinstance(function, relax.Function) and rewriter(function).same_as(function):
+            return name
         self.functions.update(rewriter.functions({variable: function}))
+        return names[name]
 
 
 def _numbers_in(function: Any) -> frozenset[tuple[float, str]]:

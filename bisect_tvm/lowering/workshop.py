@@ -16,10 +16,10 @@ from numpy.typing import NDArray
 from torch.export import ExportedProgram
 from tvm import relax
 
-from bisect_tvm.lowering.build import Builder, BuildError, Executable, failing_kernels, kernels_of
+from bisect_tvm.lowering.build import Builder, BuildError, Executable, failing_kernels
 from bisect_tvm.lowering.importer import ConvertMap, Imported, ImporterError, import_program
-from bisect_tvm.lowering.kernels import Functions
-from bisect_tvm.lowering.pipeline import observed
+from bisect_tvm.lowering.kernels import Functions, kernels_of
+from bisect_tvm.lowering.pipeline import ALONE, observed
 from bisect_tvm.lowering.rewrite import Rewriter
 from bisect_tvm.lowering.schedule import scheduled
 from bisect_tvm.lowering.widen import Widener
@@ -66,7 +66,7 @@ class Workshop:
     def import_one(self, key: str, exported: ExportedProgram, created: Created) -> Imported | None:
         """Import one program; a refusal is kept in `failures`."""
         try:
-            with self.clock("import"):
+            with ALONE, self.clock("import"):
                 return import_program(exported, self.convert_map, created)
         except ImporterError as error:
             self.failures[key] = str(error)

@@ -8,8 +8,9 @@ import torch
 from torch import nn
 from torch.export import ExportedProgram
 
-from bisect_tvm.lowering.build import Builder, Functions, parse_target
+from bisect_tvm.lowering.build import Builder, parse_target
 from bisect_tvm.lowering.importer import Constants, Imported, import_program
+from bisect_tvm.lowering.kernels import Functions
 from bisect_tvm.lowering.workshop import Runnable, Workshop
 from bisect_tvm.stopwatch import Stopwatch
 from tests.apply import Apply

@@ -9,8 +9,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 from tvm import relax
 
+from bisect_tvm.lowering import kernels
 from bisect_tvm.lowering.approximations import gelu_tanh
-from bisect_tvm.lowering.build import Builder, BuildError, Executable, RunError, _arrays, failing_kernels, kernels_of
+from bisect_tvm.lowering.build import Builder, BuildError, Executable, RunError, _arrays, failing_kernels
+from bisect_tvm.lowering.kernels import kernels_of
 from bisect_tvm.lowering.widen import Widener
 from bisect_tvm.lowering.workshop import _halve
 from tests.lowering.helpers import TARGET, exported, imported, legalized, workshop
@@ -34,9 +36,9 @@ def test_the_kernel_that_cannot_be_compiled_is_found() -> None:
     assert "cumsum" in name
     assert failing[name]
     assert "\n" not in failing[name]
-    kernels = {variable.name_hint for variable, function in functions.items() if not isinstance(function, relax.Function)}
-    assert name in kernels
-    assert len(kernels) > 2  # the others can
+    names = {variable.name_hint for variable, function in functions.items() if not isinstance(function, relax.Function)}
+    assert name in names
+    assert len(names) > 2  # the others can
 
 
 def test_kernels_that_can_be_compiled_are_not_accused() -> None:
@@ -46,9 +48,9 @@ def test_kernels_that_can_be_compiled_are_not_accused() -> None:
 
 def test_kernels_that_a_function_calls() -> None:
     functions, _ = legalized(lambda x: torch.sin(x) + torch.cos(x), X)
-    kernels = {variable.name_hint for variable, function in functions.items() if not isinstance(function, relax.Function)}
+    names = {variable.name_hint for variable, function in functions.items() if not isinstance(function, relax.Function)}
     (main,) = (function for function in functions.values() if isinstance(function, relax.Function))
-    assert kernels_of(main) == kernels
+    assert kernels_of(main) == names
     assert all(kernels_of(f) == set() for f in functions.values() if not isinstance(f, relax.Function))
 
 
@@ -153,6 +155,50 @@ def test_the_whole_that_cannot_be_built_gives_the_reason() -> None:
     executable = workshop().build_as_given(imported(torch.sin, X))
     assert isinstance(executable, Executable)
     np.testing.assert_allclose(executable.run("main", [X.numpy()])[0], X.sin().numpy(), rtol=1e-6)
+
+
+def test_a_later_build_takes_its_kernels_from_an_earlier_one(monkeypatch: pytest.MonkeyPatch) -> None:
+    compiled: list[str] = []
+    library = kernels._library
+
+    def noted(some: Any, target: Any) -> Any:
+        compiled.extend(some)
+        return library(some, target)
+
+    monkeypatch.setattr(kernels, "_library", noted)
+    shop = workshop()
+    first = shop.build_parts({"fa": imported(torch.sin, X), "fb": imported(torch.cos, X)})
+    before = len(compiled)
+    # The same kernels under other names: numbers are given in the order in which kernels are met.
+    second = shop.build_parts({"fc": imported(lambda x: torch.cos(torch.sin(x)), X)})
+    assert len(compiled) == before == 4
+    assert shop.builder.builds == 2
+    wide = X.double().numpy()
+    inner = first["fa"].run_wide([wide])
+    assert second["fc"].run_wide([wide])[0].tobytes() == first["fb"].run_wide(inner)[0].tobytes()
+
+
+def test_kernels_of_one_name_in_two_builds_stay_apart() -> None:
+    shop = workshop()
+    for key, shape in (("fa", (2, 3)), ("fb", (5,)), ("fc", (2, 3))):
+        x = torch.randn(shape)
+        built = shop.build_parts({key: imported(lambda x: x.reshape(-1).sum() + x, x)})
+        np.testing.assert_allclose(built[key].run_native([x.numpy()])[0], (x.sum() + x).numpy(), rtol=1e-5)
+    x, y = torch.randn(5), torch.randn(2, 3)
+    swapped = shop.build_parts({"fd": imported(lambda x, y: ((x + 1.0) * 2.0, (y + 1.0) * 2.0), x, y)})
+    other = shop.build_parts({"fe": imported(lambda y, x: ((y + 1.0) * 2.0, (x + 1.0) * 2.0), y, x)})
+    one, two = swapped["fd"].run_native([x.numpy(), y.numpy()]), other["fe"].run_native([y.numpy(), x.numpy()])
+    assert [array.tobytes() for array in one] == [array.tobytes() for array in reversed(two)]
+
+
+def test_parts_can_be_prepared_and_then_built_in_part() -> None:
+    shop = workshop()
+    parts = {"fa": imported(torch.sin, X), "fb": imported(torch.cos, X)}
+    shop.prepare(parts)
+    assert shop.builder.builds == 0
+    built = shop.build_parts({"fb": parts["fb"]})
+    assert set(built) == {"fb"}
+    np.testing.assert_allclose(built["fb"].run_native([X.numpy()])[0], X.cos().numpy(), rtol=1e-6)
 
 
 def test_nothing_to_build() -> None:

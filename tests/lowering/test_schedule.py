@@ -12,7 +12,8 @@ from tvm import relax, s_tir, tirx
 from tvm.script import tirx as T  # noqa: N812 - as TVM's own scripts name it
 
 from bisect_tvm.lowering import schedule
-from bisect_tvm.lowering.build import Builder, Functions
+from bisect_tvm.lowering.build import Builder
+from bisect_tvm.lowering.kernels import Functions
 from bisect_tvm.lowering.schedule import scheduled
 from bisect_tvm.lowering.widen import Widener
 from tests.lowering.helpers import TARGET, legalized
