@@ -178,8 +178,11 @@ def _with_drift(entry: Entry, old: Mapping[str, Entry]) -> Entry:
     return replace(entry, cumulative32=known.cumulative32, cumulative64=known.cumulative64, effect=known.effect)
 
 
-AS_MUCH = 2.0
+NO_DRIFT = Drift(0.0, 0.0, False)
+AS_MUCH = 4.0
 """A deviation that leaves a component so many times larger than it came in is amplified, so many times smaller attenuated."""
+AS_MUCH_ABSOLUTELY = 8.0
+"""The same for the absolute error, where the deviation, which is relative, is kept: a component may scale what it reads."""
 
 
 def effect_of(diverges: bool, before: Drift | None, after: Drift | None) -> Effect | None:
@@ -188,11 +191,15 @@ def effect_of(diverges: bool, before: Drift | None, after: Drift | None) -> Effe
         return "introduces"
     if after is None or not (after.diverges or (before and before.diverges)):
         return None
-    entering = _size(before) if before and before.diverges else 0.0
-    leaving = _size(after) if after.diverges else 0.0
-    if leaving > AS_MUCH * entering:
+    entering, leaving = (drift if drift and drift.diverges else NO_DRIFT for drift in (before, after))
+    relative = _change(_size(entering), _size(leaving), AS_MUCH)
+    return relative if relative != "inherits" else _change(entering.error, leaving.error, AS_MUCH_ABSOLUTELY)
+
+
+def _change(entering: float, leaving: float, as_much: float) -> Effect:
+    if leaving > as_much * entering:
         return "amplifies"
-    return "attenuates" if leaving * AS_MUCH < entering else "inherits"
+    return "attenuates" if leaving * as_much < entering else "inherits"
 
 
 def _size(drift: Drift) -> float:

@@ -151,6 +151,8 @@ class Drift:
     deviation32: float | None
     deviation64: float | None
     diverges: bool
+    error: float = 0.0
+    """The largest absolute error."""
 
 
 def drifts(evidence: Evidence) -> Mapping[str, Drift]:
@@ -158,8 +160,13 @@ def drifts(evidence: Evidence) -> Mapping[str, Drift]:
     found = {}
     for node, output in zip(evidence.edge.outputs, evidence.outputs("glance"), strict=True):
         judgement = judge([output])
-        found[node.name] = Drift(judgement.deviation32, judgement.deviation64, judgement.diverges)
+        found[node.name] = Drift(judgement.deviation32, judgement.deviation64, judgement.diverges, _error(judgement))
     return found
+
+
+def _error(judgement: Judgement) -> float:
+    worst = judgement.worst
+    return abs(float(worst.actual) - float(worst.expected)) if worst is not None else 0.0
 
 
 def further(one: Drift | None, other: Drift) -> Drift:

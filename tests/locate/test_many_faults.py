@@ -155,22 +155,20 @@ def test_builds_do_not_grow_with_layers(stacks: dict[int, Report]) -> None:
 
 
 class Scaled(nn.Module):
-    """A fault in the first block; then a block that changes nothing of it, one that multiplies and one that divides."""
+    """A fault in the first block; a block that passes it on, one that multiplies it, one that divides it and one that drowns it."""
 
     def __init__(self) -> None:
         super().__init__()
         self.first = nn.Sequential(nn.Linear(8, 8), nn.GELU())
-        self.second = nn.Sequential(nn.Linear(8, 8))
-        self.larger = nn.Linear(8, 8)
-        self.smaller = nn.Linear(8, 8)
+        self.second = nn.Sequential(nn.Linear(8, 8), nn.ReLU())
+        self.larger, self.smaller, self.drowning = nn.Linear(8, 8), nn.Linear(8, 8), nn.Linear(8, 8)
         with torch.no_grad():
-            for layer, scale in ((self.second[0], 1.0), (self.larger, 100.0), (self.smaller, 0.01)):
-                # The bias outweighs the value, so that its deviation is seen beside what does not scale with it.
-                layer.weight.copy_(torch.eye(8) * scale)
-                layer.bias.fill_(1000.0 if layer is not self.second[0] else 0.0)
+            self.larger.weight.mul_(100)
+            self.smaller.weight.mul_(0.01)
+            self.drowning.bias.fill_(10)
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
-        return self.smaller(self.larger(self.second(self.first(x))) - 1000)
+        return self.drowning(self.smaller(self.larger(self.second(self.first(x)))))
 
 
 @pytest.mark.parametrize("depth", ["diverging", "all"])
@@ -179,13 +177,16 @@ def test_what_each_part_does_to_the_deviation(depth: Any) -> None:
     report = locate_quickly(model, x, convert_map={"gelu.default": gelu_tanh}, explain=False, depth=depth)
     by_id = {entry.id: entry for entry in report.tree}
     assert report.culprit_ids == ("first.1/gelu",)
-    assert by_id["first"].effect == "introduces"
-    assert by_id["second"].effect == "inherits"
-    for id in ("second", "larger", "smaller"):
+    effects = {id: by_id[id].effect for id in ("first", "second", "larger", "smaller", "drowning")}
+    assert effects == {
+        "first": "introduces", "second": "inherits", "larger": "amplifies", "smaller": "attenuates", "drowning": "attenuates"
+    }  # fmt: skip
+    for id in ("second", "larger", "smaller", "drowning"):
         assert by_id[id].deviation64 < 1e-14
         assert by_id[id].verdict in FAITHFUL
     assert by_id["first.0"].effect is None  # what deviates comes after it
-    assert by_id["larger"].cumulative64 is not None
+    # Relative to what they give, neither of the two that scale changes much.
+    assert 0.2 < by_id["larger"].cumulative64 / by_id["second"].cumulative64 < 5
 
 
 class Branches(nn.Module):

@@ -191,7 +191,7 @@ def test_what_remains_is_looked_for_and_found() -> None:
 
 
 def test_what_remains_unexplained_is_told() -> None:
-    """A pass that is faulty only in a function that calls something a hundred times: not in any part of it."""
+    """A pass that is faulty only where two gelus are, which no run of operators holds once the culprit is replaced."""
 
     class Long(nn.Module):
         def forward(self, x: torch.Tensor) -> torch.Tensor:
