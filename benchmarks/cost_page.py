@@ -142,7 +142,8 @@ def render(results: Results) -> str:
         options=" --small" if results.small else "",
         tolerance=TOLERANCE,
         plain=table(plain, [row for measured in models for row in _against_plain(measured)]),
-        rivals="\n\n".join(f"**{measured.title}**\n\n{_against_rivals(measured)}" for measured in models if measured.rivals),
+        rivals="\n\n".join(f"**{measured.title}**\n\n{_against_rivals(measured)}" for measured in models if measured.rivals)
+        or "Not measured yet.",
         steps="\n".join(line for measured in models for line in _steps(measured)),
         machines="\n\n".join(_machines(measured) for measured in models),
     )
