@@ -18,6 +18,8 @@ from tvm.relax.frontend.torch import from_exported_program
 
 from bisect_tvm.interrupts import raise_lost
 
+ALONE = threading.Lock()
+"""Held by whoever imports or lowers: TVM's operator library notes in one global what it is in the middle of, for all threads."""
 MOST_SIZES = 64
 """Sizes whose ratios are considered; more would only add chance matches."""
 
@@ -71,7 +73,7 @@ def import_program(
     Raises:
         ImporterError: with the importer's own reason.
     """
-    with _constants_recorded() as recorded:
+    with ALONE, _constants_recorded() as recorded:
         try:
             module = from_exported_program(
                 exported, custom_convert_map=dict(convert_map) if convert_map else None, run_ep_decomposition=False

@@ -6,8 +6,7 @@ What has to be compiled is dealt out to all cores.
 """
 
 import contextlib
-import os
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
@@ -15,7 +14,9 @@ import tvm
 import tvm_ffi
 from tvm import IRModule, relax, tirx
 
-from bisect_tvm.lowering.pipeline import ALONE, observed
+from bisect_tvm.cores import cores
+from bisect_tvm.lowering.importer import ALONE
+from bisect_tvm.lowering.pipeline import in_context
 from bisect_tvm.lowering.rewrite import Rewriter
 
 Functions = dict[Any, Any]
@@ -65,8 +66,8 @@ class Kernels:
     def _compiling(self, kernels: Mapping[str, Any]) -> Iterator[None]:
         """Compile what has not been compiled, while something else is done."""
         new = {name: kernel for name, kernel in kernels.items() if name not in self._libraries}
-        with ThreadPoolExecutor(_cores()) as pool:
-            waiting = [(some, pool.submit(_in_context(_library), some, self._target)) for some in _dealt(new)]
+        with ThreadPoolExecutor(cores()) as pool:
+            waiting = [(some, pool.submit(in_context(_library), some, self._target)) for some in _dealt(new)]
             yield
             made = [(some, library.result()) for some, library in waiting]
         for some, library in made:
@@ -124,26 +125,11 @@ def _library(kernels: Mapping[str, Any], target: tvm.target.Target) -> tvm.runti
     return library
 
 
-def _in_context(action: Callable[..., Any]) -> Callable[..., Any]:
-    """The action under the pass context of the thread that calls this, for another thread."""
-    context = observed()
-
-    def act(*args: Any) -> Any:
-        with context:
-            return action(*args)
-
-    return act
-
-
 def _dealt(kernels: Mapping[str, Any]) -> list[dict[str, Any]]:
     """The kernels in as many heaps as there are cores."""
-    heaps = min(_cores(), max(1, len(kernels) // FEWEST))
+    heaps = min(cores(), max(1, len(kernels) // FEWEST))
     items = list(kernels.items())
     return [dict(items[first::heaps]) for first in range(heaps) if items[first::heaps]]
-
-
-def _cores() -> int:
-    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
 def _unused(name: str, taken: Iterable[str]) -> str:

@@ -4,18 +4,19 @@ A pipeline is one opaque object, so its passes are watched, and left out, by a p
 """
 
 import contextlib
-import threading
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, ParamSpec, TypeVar
 
 import tvm
 import tvm_ffi
 from tvm import IRModule, relax
 
 from bisect_tvm.errors import InputError
-from bisect_tvm.lowering.importer import reason_of
+from bisect_tvm.lowering.importer import ALONE, reason_of
 
+P = ParamSpec("P")
+T = TypeVar("T")
 BUILDING = frozenset(
     {
         "RewriteDataflowReshape", "ToNonDataflow", "RemovePurityChecking", "CallTIRRewrite", "StaticPlanBlockMemory",
@@ -26,9 +27,6 @@ BUILDING = frozenset(
 """The passes with which TVM's own pipelines end: they plan memory in bytes, after which no dtype can be changed any more."""
 LAST = "VMShapeLower"
 """What has seen this pass is complete: the virtual machine can run it."""
-
-ALONE = threading.Lock()
-"""Held by whoever imports or lowers: TVM's operator library notes in one global what it is in the middle of, for all threads."""
 
 
 @dataclass(frozen=True)
@@ -178,6 +176,17 @@ def observed(*watches: Any) -> tvm.transform.PassContext:
         instruments=[*now.instruments, *watches],
         config=now.config,
     )
+
+
+def in_context(action: Callable[P, T]) -> Callable[P, T]:
+    """The action under the pass context of the thread that calls this, for another thread."""
+    context = observed()
+
+    def act(*args: P.args, **kwargs: P.kwargs) -> T:
+        with context:
+            return action(*args, **kwargs)
+
+    return act
 
 
 def _passes_of(given: Any) -> Callable[[IRModule], IRModule]:

@@ -19,7 +19,7 @@ from tvm import relax
 from bisect_tvm.lowering.build import Builder, BuildError, Executable, failing_kernels
 from bisect_tvm.lowering.importer import ConvertMap, Imported, ImporterError, import_program
 from bisect_tvm.lowering.kernels import Functions, kernels_of
-from bisect_tvm.lowering.pipeline import ALONE, observed
+from bisect_tvm.lowering.pipeline import in_context
 from bisect_tvm.lowering.rewrite import Rewriter
 from bisect_tvm.lowering.schedule import scheduled
 from bisect_tvm.lowering.widen import Widener
@@ -66,7 +66,7 @@ class Workshop:
     def import_one(self, key: str, exported: ExportedProgram, created: Created) -> Imported | None:
         """Import one program; a refusal is kept in `failures`."""
         try:
-            with ALONE, self.clock("import"):
+            with self.clock("import"):
                 return import_program(exported, self.convert_map, created)
         except ImporterError as error:
             self.failures[key] = str(error)
@@ -191,14 +191,8 @@ def _reached(functions: Functions, keys: Sequence[str]) -> dict[str, frozenset[s
 @contextlib.contextmanager
 def in_background(action: Callable[[V], T], argument: V) -> Iterator[Callable[[], T]]:
     """Begin an action in another thread, under the user's pass context; gives a function that waits for its result."""
-    context = observed()
-
-    def act() -> T:
-        with context:
-            return action(argument)
-
     with ThreadPoolExecutor(1) as pool:
-        yield pool.submit(act).result
+        yield pool.submit(in_context(action), argument).result
 
 
 def _halve(

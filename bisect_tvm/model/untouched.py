@@ -1,12 +1,13 @@
 """The user's process is left as it was found."""
 
 import contextlib
-import os
 import random
 from collections.abc import Iterator
 
 import numpy as np
 import torch
+
+from bisect_tvm.cores import cores
 
 
 @contextlib.contextmanager
@@ -20,7 +21,7 @@ def untouched() -> Iterator[None]:
     dtype, threads = torch.get_default_dtype(), torch.get_num_threads()
     # torch.export cannot trace in inference mode, and tensors made in it could not be used outside.
     with torch.inference_mode(False), torch.random.fork_rng(devices=[]):
-        torch.set_num_threads(max(1, min(threads, (os.cpu_count() or 1) - 1)))
+        torch.set_num_threads(max(1, min(threads, cores() - 1)))
         try:
             yield
         finally:
