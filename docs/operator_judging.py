@@ -146,7 +146,7 @@ def program_of(samples: Sequence[Sample]) -> Program:
         example_inputs=None,
         verifiers=_undecomposed().verifiers,
     )
-    return Program(exported, bindings, (bindings,), tuple(bindings), {node.name: node for node in graph.nodes}, "", frozenset())
+    return Program(exported, bindings, (bindings,), tuple(bindings), "", frozenset())
 
 
 @functools.cache

@@ -103,7 +103,7 @@ class Bench:
         if self.program.undecomposed is None:
             return Variant(edge, "there is no other program")
         exported = self.program.undecomposed
-        other = replace(self.program, exported=exported, nodes={node.name: node for node in exported.graph.nodes})
+        other = replace(self.program, exported=exported)
         try:
             values = run_reference(other).values
             whole_edge = whole(other, component_tree(other), values)

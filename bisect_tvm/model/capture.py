@@ -7,6 +7,7 @@ as it was: nothing is converted or switched, and the random number generators co
 import contextlib
 import copy
 import dataclasses
+import functools
 import io
 import sys
 import traceback
@@ -41,14 +42,17 @@ class Program:
     """For each sample: placeholder name -> user input."""
     inputs: tuple[str, ...]
     """Names of the placeholders that are user inputs, in calling order."""
-    nodes: Mapping[str, fx.Node]
-    """The graph's nodes by name, in execution order."""
     prefix: str
     """Path of the user's model inside the exported one: ``""``, or ``"model"`` where it had to be wrapped (see `Adapter`)."""
     ignored: frozenset[str]
     """Classes of returned objects that torch cannot look into (a key-value cache); what they hold is not compared."""
     undecomposed: ExportedProgram | None = None
     """The program before it was decomposed; None where it was not."""
+
+    @functools.cached_property
+    def nodes(self) -> Mapping[str, fx.Node]:
+        """The graph's nodes by name, in execution order."""
+        return {node.name: node for node in self.exported.graph.nodes}
 
 
 def capture(model: object, inputs: Any, kwargs: Mapping[str, Any] | None, *, decompose: bool) -> Program:
@@ -84,7 +88,7 @@ def capture(model: object, inputs: Any, kwargs: Mapping[str, Any] | None, *, dec
         undecomposed = exported if decompose else None
         if decompose:
             exported = _decompose(exported)
-    return dataclasses.replace(_bind(exported, flat, prefix, ignored), undecomposed=undecomposed)
+    return _bind(exported, flat, prefix, ignored, undecomposed)
 
 
 def _require_evaluation_mode(model: torch.nn.Module) -> None:
@@ -149,7 +153,9 @@ def _is_about_containers(error: Exception) -> bool:
     return "pytree" in text or "register_dataclass" in text or "Unsupported output type" in text
 
 
-def _bind(exported: ExportedProgram, flat: list[list[Any]], prefix: str, ignored: set[str]) -> Program:
+def _bind(
+    exported: ExportedProgram, flat: list[list[Any]], prefix: str, ignored: set[str], undecomposed: ExportedProgram | None
+) -> Program:
     samples = []
     for number, values in enumerate(flat):
         with naming(number, len(flat)):
@@ -168,9 +174,9 @@ def _bind(exported: ExportedProgram, flat: list[list[Any]], prefix: str, ignored
             bindings[name] = exported.constants[str(spec.target)].detach()
         else:
             raise CaptureError(f"The exported program takes {spec.kind.name} {name!r}, which cannot be compared yet.")
-    nodes = {node.name: node for node in exported.graph.nodes}
-    refuse_aliased_mutation(nodes)
-    return Program(exported, bindings, tuple(samples), tuple(samples[0]), nodes, prefix, frozenset(ignored))
+    program = Program(exported, bindings, tuple(samples), tuple(samples[0]), prefix, frozenset(ignored), undecomposed)
+    refuse_aliased_mutation(program.nodes)
+    return program
 
 
 # ---------------------------------------------------------------------------------------------------------------- errors

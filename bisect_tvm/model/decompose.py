@@ -54,7 +54,7 @@ def decomposed(exported: ExportedProgram, operators: Sequence[Operator] = (), re
 
 def program_of(exported: ExportedProgram) -> Program:
     """A cut as a program of its own: without values."""
-    return Program(exported, {}, (), (), {node.name: node for node in exported.graph.nodes}, "", frozenset())
+    return Program(exported, {}, (), (), "", frozenset())
 
 
 def created_by(exported: ExportedProgram) -> list[torch.Tensor]:
