@@ -3,7 +3,6 @@
 model, inputs -> capture -> hierarchy -> reference -> search(probe) -> explain -> report
 """
 
-import json
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from functools import cache
@@ -19,10 +18,10 @@ from bisect_tvm.explain.bench import Bench
 from bisect_tvm.explain.explain import Explainer
 from bisect_tvm.explain.explain import explain as explained
 from bisect_tvm.explain.kinds import kinds_of
-from bisect_tvm.explain.remedy import Setting, setting_of
+from bisect_tvm.explain.setting import setting_of
 from bisect_tvm.findings import culprits_of, curable, find, findings_of
 from bisect_tvm.interrupts import noticed
-from bisect_tvm.lowering.build import Builder, parse_target, unoptimised
+from bisect_tvm.lowering.build import Builder, parse_target
 from bisect_tvm.lowering.environment import tvm_environment
 from bisect_tvm.lowering.pipeline import Pipeline
 from bisect_tvm.lowering.workshop import Workshop, in_background
@@ -125,7 +124,9 @@ def locate(
             everything = exhaustive or depth == "all"
             search, unfinished = find(program, tree, probe, known_swaps(before), exhaustive=everything)
         bench = Bench(program, rulers, workshop, budget.build)
-        setting = _setting(model, inputs, kwargs, convert_map, decompose, builder, target, pipeline)
+        setting = setting_of(
+            builder, model, inputs, kwargs, converters=convert_map or (), decompose=decompose, target=target, pipeline=pipeline
+        )
         edge = probe.whole_edge if curable(tree, search) else None
         explainer = Explainer(kinds_of(culprits_of(tree, probe, search)), bench, setting, edge, say)
         if explain and not unfinished:
@@ -145,29 +146,6 @@ def locate(
         fingerprint=mark,
         before=before,
     )
-
-
-def _setting(
-    model: object, inputs: Any, kwargs: object, convert_map: Any, decompose: bool, builder: Builder, target: Any, pipeline: Any
-) -> Setting:
-    """How the user called, for the code of workarounds."""
-    own = builder.pipeline
-    return setting_of(
-        model, inputs, kwargs,
-        converters=frozenset(convert_map or ()),
-        decompose=decompose,
-        target=repr(target) if isinstance(target, str | dict) else repr(json.loads(str(target))),
-        target_unoptimised=repr(json.loads(str(unoptimised(builder.target)))),
-        pipeline="" if own.is_default else _as_python(pipeline),
-        is_list=own.is_list,
-        is_complete=own.is_complete,
-    )  # fmt: skip
-
-
-def _as_python(pipeline: Any) -> str:
-    if isinstance(pipeline, str):
-        return f"tvm.relax.get_pipeline({pipeline!r})"
-    return "tvm.transform.Sequential(list(pipeline))" if isinstance(pipeline, list | tuple) else "pipeline"
 
 
 @contextmanager

@@ -69,6 +69,7 @@ class Bench:
         self._allow = allow
         self.builds = 0
         self._at_level_0: Kernels | None = None
+        self._unchanged: dict[str, Variant] = {}
 
     @property
     def reference(self) -> Reference:
@@ -78,14 +79,19 @@ class Bench:
     def variant(self, edge: Boundary, remedy: Remedy) -> Variant:
         """Import a component with a change."""
         exported = cut(self.program, edge, self.reference.values)
-        numbers: Sequence[NDArray[np.float64]] = created(edge, self.reference.values)
         try:
-            if remedy.changes_graph:
-                exported = decomposed(exported, remedy.decomposed, {o: FORMULAS[o] for o in remedy.rewritten})
-                numbers = [tensor.numpy() for tensor in created_by(exported)]
-            return Variant(edge, self._import(exported, numbers, remedy))
+            if not remedy.changes_graph:
+                return Variant(edge, self._import(exported, created(edge, self.reference.values), remedy))
+            exported = decomposed(exported, remedy.decomposed, {o: FORMULAS[o] for o in remedy.rewritten})
+            return Variant(edge, self._import(exported, created_by(exported), remedy))
         except (CaptureError, ImporterError) as error:
             return Variant(edge, str(error))
+
+    def unchanged(self, kind: Kind) -> Variant:
+        """Import the worst culprit of a kind as the user does."""
+        if kind.name not in self._unchanged:
+            self._unchanged[kind.name] = self.variant(kind.worst.edge, Remedy(""))
+        return self._unchanged[kind.name]
 
     def operators_after(self, kind: Kind) -> tuple[Operator, ...]:
         """What the operators of a kind of culprit consist of when PyTorch decomposes those that it can, each once."""

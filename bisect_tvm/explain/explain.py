@@ -9,8 +9,9 @@ from dataclasses import dataclass, field
 from bisect_tvm.errors import StoppedError
 from bisect_tvm.explain.bench import Bench, Variant
 from bisect_tvm.explain.kinds import Culprit, Kind, calls, off
-from bisect_tvm.explain.remedy import Remedy, Setting, candidates, code, deeper, flipped
-from bisect_tvm.explain.stage import AS_IT_IS, SHORTEST, Located, stages
+from bisect_tvm.explain.remedy import Remedy, candidates, code, deeper, flipped
+from bisect_tvm.explain.setting import Setting
+from bisect_tvm.explain.stage import SHORTEST, Located, stages
 from bisect_tvm.interrupts import seen
 from bisect_tvm.lowering.evidence import converters, kernel_text, relax_text
 from bisect_tvm.lowering.pipeline import Pipeline
@@ -136,7 +137,7 @@ class Explainer:
 
     def _explanation(self, kind: Kind) -> Explanation:
         located = self._stages.get(kind.name) or Located("unknown", "it was not looked at")
-        imported = self.bench.variant(kind.worst.edge, AS_IT_IS).imported
+        imported = self.bench.unchanged(kind).imported
         checked = {outcome.remedy.what for outcome in self._on_whole if outcome.cures}
         alone = (outcome for outcome in self._outcomes.get(kind.name, ()) if outcome.remedy.what not in checked)
         outcomes = [*self._on_whole, *alone]

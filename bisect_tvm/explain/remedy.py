@@ -3,39 +3,15 @@
 import inspect
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from typing import Any, Literal
-
-import torch
-from torch.export import ExportedProgram
 
 from bisect_tvm.explain.formulas import FORMULAS
 from bisect_tvm.explain.kinds import Kind
+from bisect_tvm.explain.setting import Setting
 from bisect_tvm.model.decompose import Operator, can_be_decomposed
 from bisect_tvm.report.report import Stage
 
 MOST_INSIDE = 8
 """Operators inside a decomposition that are tried to be decomposed, too."""
-
-
-@dataclass(frozen=True)
-class Setting:
-    """How the user converts the model, as far as the code that is shown depends on it."""
-
-    model: Literal["module", "program"]
-    inputs: str
-    """Arguments of `torch.export.export` behind the model."""
-    converters: frozenset[str]
-    """Operators in the user's convert map."""
-    decompose: bool
-    target: str
-    """As Python."""
-    target_unoptimised: str
-    pipeline: str
-    """As Python: what a module can be given to; "" for TVM's default."""
-    is_list: bool
-    """The pipeline is a list of passes."""
-    is_complete: bool
-    """Nothing has to follow the pipeline, else TVM's default one does."""
 
 
 @dataclass(frozen=True)
@@ -64,8 +40,6 @@ class Remedy:
 
     def joined(self, other: "Remedy") -> "Remedy":
         """Both at once."""
-        if self == other:
-            return self
         return Remedy(
             what="; ".join(dict.fromkeys([self.what, other.what])),
             converters=self.converters | other.converters,
@@ -166,15 +140,3 @@ def _build(remedy: Remedy, setting: Setting) -> list[str]:
     if setting.is_complete:
         return [*lines, f"executable = tvm.compile(module, target=target, relax_pipeline={pipeline})"]
     return [*lines, "with target:", f"    module = {pipeline}(module)", "executable = tvm.compile(module, target=target)"]
-
-
-def setting_of(model: object, inputs: Any, kwargs: object, **options: Any) -> Setting:
-    """Describe how the user called `locate`; `options` are the other fields of a `Setting`."""
-    first = inputs[0] if isinstance(inputs, list) else inputs
-    name = "inputs[0]" if isinstance(inputs, list) else "inputs"
-    more = ", kwargs" if kwargs else ""
-    if isinstance(first, dict):
-        arguments = f"(), {{**{name}, **kwargs}}" if more else f"(), {name}"
-    else:
-        arguments = f"({name},){more}" if isinstance(first, torch.Tensor) else f"{name}{more}"
-    return Setting("program" if isinstance(model, ExportedProgram) else "module", arguments, **options)

@@ -1,19 +1,17 @@
 """Which stage of TVM's compilation makes a culprit deviate: it is built with less and less done to it."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from bisect_tvm.explain.bench import Bench, Variant
 from bisect_tvm.explain.kinds import Kind, off
-from bisect_tvm.explain.remedy import Remedy
 from bisect_tvm.lowering.build import is_unoptimised
 from bisect_tvm.lowering.evidence import relax_operators
-from bisect_tvm.lowering.importer import Imported, reason_of
+from bisect_tvm.lowering.importer import reason_of
 from bisect_tvm.lowering.pipeline import Pipeline, Snapshot
 from bisect_tvm.numerics.judge import Judgement
 from bisect_tvm.report.report import Stage
 
-AS_IT_IS = Remedy("")
 SHORTEST = Pipeline()
 """TVM's default: it lowers each operator by itself and fuses nothing; nothing shorter can be compiled."""
 
@@ -30,28 +28,25 @@ class Located:
 def stages(kinds: Sequence[Kind], bench: Bench) -> dict[str, Located]:
     """Find the stage for each kind of culprit, by its name: all in one build, or none where the search has shown it already."""
     builder = bench.workshop.builder
-    imported = {kind.name: bench.variant(kind.worst.edge, AS_IT_IS) for kind in kinds}
     if builder.pipeline.is_default and is_unoptimised(builder.target):
         known = "as it is built, which is with TVM's shortest pipeline at opt-level 0"
-        return {kind.name: _importer(kind, imported[kind.name], known, kind.worst.judgement) for kind in kinds}
-    variants: dict[str, Variant] = {kind.name: imported[kind.name] for kind in kinds}
-    passes = {kind.name: _snapshots(imported[kind.name], bench) for kind in kinds}
+        return {kind.name: _importer(bench.unchanged(kind), known, kind.worst.judgement) for kind in kinds}
+    variants = {kind.name: bench.unchanged(kind) for kind in kinds}
+    passes = {kind.name: _snapshots(bench.unchanged(kind), bench) for kind in kinds}
     for kind in kinds:
         for number, snapshot in enumerate(_known(passes[kind.name])):
-            variants[_after(kind, number)] = Variant(kind.worst.edge, _with(imported[kind.name], snapshot))
+            variants[_after(kind, number)] = _with(bench.unchanged(kind), snapshot)
     measured = bench.measure(variants, pipeline=SHORTEST, at_level_0=True)
-    return {kind.name: _located(kind, imported[kind.name], passes[kind.name], measured, bench) for kind in kinds}
+    return {kind.name: _located(kind, passes[kind.name], measured, bench) for kind in kinds}
 
 
-def _located(
-    kind: Kind, variant: Variant, passes: Sequence[Snapshot] | str, measured: Mapping[str, Judgement], bench: Bench
-) -> Located:
+def _located(kind: Kind, passes: Sequence[Snapshot] | str, measured: Mapping[str, Judgement], bench: Bench) -> Located:
     """Read off the first step after which the culprit deviates."""
     before = measured[kind.name]
     if before.unresolved:
         return Located("unknown", f"it could not be built with TVM's shortest pipeline at opt-level 0: {before.reason}")
     if before.diverges:
-        return _importer(kind, variant, "also with TVM's shortest pipeline at opt-level 0", before)
+        return _importer(bench.unchanged(kind), "also with TVM's shortest pipeline at opt-level 0", before)
     if isinstance(passes, str):
         return Located("unknown", f"it agrees with TVM's shortest pipeline at opt-level 0; the passes cannot be watched: {passes}")
     for number, snapshot in enumerate(passes):
@@ -68,7 +63,7 @@ def _located(
     return Located("code generation", where)
 
 
-def _importer(kind: Kind, variant: Variant, how: str, judgement: Judgement) -> Located:
+def _importer(variant: Variant, how: str, judgement: Judgement) -> Located:
     became = ", ".join(relax_operators(variant.imported)) if not isinstance(variant.imported, str) else ""
     makes = f"the importer made {became} of it; " if became else ""
     return Located("importer or lowering", f"{makes}it is {off(judgement)} {how}")
@@ -93,7 +88,7 @@ def _after(kind: Kind, number: int) -> str:
     return f"{kind.name} after pass {number}"
 
 
-def _with(variant: Variant, snapshot: Snapshot) -> Imported | str:
+def _with(variant: Variant, snapshot: Snapshot) -> Variant:
     if isinstance(variant.imported, str):
-        return variant.imported
-    return Imported(snapshot.module, variant.imported.constants)
+        return variant
+    return replace(variant, imported=replace(variant.imported, module=snapshot.module))

@@ -4,7 +4,9 @@ import warnings
 from collections.abc import Callable, Sequence
 from typing import Any
 
+import numpy as np
 import torch
+from numpy.typing import NDArray
 
 # Private, and the only way to the decompositions that PyTorch holds but does not run by default (seen in torch 2.13). The code
 # that a user is advised to paste imports it from the same place.
@@ -57,7 +59,7 @@ def program_of(exported: ExportedProgram) -> Program:
     return Program(exported, {}, (), (), "", frozenset())
 
 
-def created_by(exported: ExportedProgram) -> list[torch.Tensor]:
+def created_by(exported: ExportedProgram) -> list[NDArray[np.float64]]:
     """What operators of a cut make from nothing but numbers (`arange`), in float64.
 
     Raises:
@@ -67,4 +69,4 @@ def created_by(exported: ExportedProgram) -> list[torch.Tensor]:
     names = [node.name for node in exported.graph.nodes if node.op == "call_function" and not node.all_input_nodes]
     with float64_default():
         run_nodes(program, names, env, wide=True)
-    return [value for value in env.values() if isinstance(value, torch.Tensor) and value.dtype is torch.float64]
+    return [value.numpy() for value in env.values() if isinstance(value, torch.Tensor) and value.dtype is torch.float64]
